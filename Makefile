@@ -1,0 +1,40 @@
+# Every target makes its own environment: `make test` is all a fresh clone needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help install test check format benchmark figures clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $@
+
+install: $(READY)  ## make .venv with the package, its tests and its tools
+
+test: $(READY)  ## run every test (minutes, 2 cores)
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## lint, format, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## rewrite the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(READY)  ## measure against a literal implementation, write build/benchmark.{md,json}
+	$(BIN)/python -m benchmarks.run
+
+figures: $(READY)  ## redraw the pictures of README and docs
+	$(BIN)/python docs/figures/draw.py
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

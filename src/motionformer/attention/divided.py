@@ -1,0 +1,103 @@
+"""Divided attention: along time at one place, or over space in one frame (TimeSformer; SPEC §3).
+
+A divided block holds one of each; this file is the one layer, given the direction it looks in.
+"""
+
+from typing import Literal
+
+import torch
+from einops import rearrange, repeat
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from motionformer.attention.contract import Attend
+from motionformer.attention.exact import ExactAttention
+from motionformer.attention.projection import check_heads, patches_per_frame, project_qkv
+
+GROUPS = {"time": ("(b s) h f", "(b s) f"), "space": ("(b f) h s", "(b f) s")}
+
+
+class DividedAttention(nn.Module):
+    """Patch tokens attend to the patch tokens of their group and to the prefix tokens, prefix tokens to everything.
+
+    Args:
+        along: `time` groups the same place in all frames, `space` the same frame at all places.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        along: Literal["time", "space"],
+        num_prefix_tokens: int = 1,
+        bias: bool = True,
+        dropout: float = 0.0,
+        attend: Attend | None = None,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, num_heads)
+        if along not in GROUPS:
+            raise ValueError(f"along is 'time' or 'space', not {along!r}.")
+        self.num_heads = num_heads
+        self.num_prefix_tokens = num_prefix_tokens
+        self.token_groups, self.mask_groups = GROUPS[along]
+        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
+        self.attend = ExactAttention(dropout) if attend is None else attend
+        self.attend_prefix = ExactAttention(dropout)  # few queries: exact is linear already
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n c"],
+        frames: int,
+        *,
+        context: Float[Tensor, "b m c"] | None = None,
+        key_mask: Bool[Tensor, "b m"] | None = None,
+        key_bias: Float[Tensor, "b m"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n c"]:
+        """Attend from `x` to itself or to a `context` of the same grid. Masks cover prefix tokens, True is real."""
+        p = self.num_prefix_tokens
+        patches_per_frame(x.shape[1], p, frames)
+        if context is not None and context.shape != x.shape:
+            raise ValueError(f"divided attention needs a context laid out like x: {context.shape} against {x.shape}.")
+        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        if query_mask is None and context is None:
+            query_mask = key_mask
+
+        pieces = []
+        if p > 0:
+            pooled = self.attend_prefix(q[:, :, :p], k, v, 1, key_mask=key_mask, key_bias=key_bias)
+            pieces.append(rearrange(pooled, "b h p 1 d -> b p (h d)"))
+        queries = self._group(q[:, :, p:], frames)
+        pooled = self.attend(
+            queries,
+            self._with_prefix(k, frames, queries.shape[0]),
+            self._with_prefix(v, frames, queries.shape[0]),
+            1,
+            key_mask=self._mask_with_prefix(key_mask, frames, queries.shape[0]),
+            key_bias=self._mask_with_prefix(key_bias, frames, queries.shape[0]),
+            query_mask=None if query_mask is None else self._group_mask(query_mask[:, p:], frames),
+        )
+        out = rearrange(pooled.squeeze(3), f"{self.token_groups} d -> b (f s) (h d)", b=x.shape[0], f=frames)
+        return self.proj(torch.cat((*pieces, out), dim=1))  # type: ignore[no-any-return]
+
+    def _group(self, tokens: Tensor, frames: int) -> Tensor:
+        return rearrange(tokens, f"b h (f s) d -> {self.token_groups} d", f=frames)
+
+    def _group_mask(self, mask: Tensor, frames: int) -> Tensor:
+        return rearrange(mask, f"b (f s) -> {self.mask_groups}", f=frames)
+
+    def _with_prefix(self, tokens: Tensor, frames: int, groups: int) -> Tensor:
+        """Each group's tokens, and a copy of the prefix tokens in front of each."""
+        p = self.num_prefix_tokens
+        prefix = repeat(tokens[:, :, :p], "b h p d -> (b g) h p d", g=groups // tokens.shape[0])
+        return torch.cat((prefix, self._group(tokens[:, :, p:], frames)), dim=2)
+
+    def _mask_with_prefix(self, mask: Tensor | None, frames: int, groups: int) -> Tensor | None:
+        if mask is None:
+            return None
+        p = self.num_prefix_tokens
+        prefix = repeat(mask[:, :p], "b p -> (b g) p", g=groups // mask.shape[0])
+        return torch.cat((prefix, self._group_mask(mask[:, p:], frames)), dim=1)

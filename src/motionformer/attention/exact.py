@@ -1,0 +1,79 @@
+"""Exact softmax attention, one softmax per key frame.
+
+Every key frame is one call of the fused kernel, so no query × key matrix is ever stored (docs/decisions.md,
+"one fused call per key frame").
+"""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from motionformer.attention.contract import Attend, Pool
+
+
+class ExactAttention(Attend):
+    """Softmax over the patches of each key frame, computed by `scaled_dot_product_attention`."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def prepare(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h m d"],
+        v: Float[Tensor, "b h m e"],
+        frames: int,
+        bias: Float[Tensor, "b f s"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Pool:
+        k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
+        mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
+
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+            dropout = self.dropout if self.training else 0.0
+            q = repeat(q, "b h n d -> (b f) h n d", f=frames)
+            pooled = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+            return rearrange(pooled, "(b f) h n e -> b h n f e", f=frames)
+
+        return pool
+
+
+class SpaceTimeNormAttention(Attend):
+    """The paper's `Norm_ST` ablation: one softmax over space *and* time, still pooled frame by frame.
+
+    A query's weights then sum to one over all frames, so the frames of a trajectory differ in total weight.
+    """
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def prepare(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h m d"],
+        v: Float[Tensor, "b h m e"],
+        frames: int,
+        bias: Float[Tensor, "b f s"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Pool:
+        values = rearrange(v, "b h (f s) e -> b h f s e", f=frames)
+
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+            logits = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+            if bias is not None:
+                logits = logits + rearrange(bias, "b f s -> b 1 1 (f s)")
+            weights = softmax(logits).to(values.dtype)
+            weights = F.dropout(weights, self.dropout, self.training)
+            by_frame = rearrange(weights, "b h n (f s) -> b h f n s", f=frames)
+            return rearrange(by_frame @ values, "b h f n e -> b h n f e")
+
+        return pool
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Softmax over the last axis, in float32 at least."""
+    return logits.softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))

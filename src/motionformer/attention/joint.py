@@ -1,0 +1,46 @@
+"""Joint attention: every token attends to every token of the clip (SPEC §3)."""
+
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from motionformer.attention.contract import Attend
+from motionformer.attention.exact import ExactAttention
+from motionformer.attention.projection import check_heads, project_qkv
+
+
+class JointAttention(nn.Module):
+    """Ordinary multi-head attention with any `attend`; frames and prefix tokens make no difference to it."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        bias: bool = True,
+        dropout: float = 0.0,
+        attend: Attend | None = None,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, num_heads)
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
+        self.attend = ExactAttention(dropout) if attend is None else attend
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n c"],
+        frames: int = 1,
+        *,
+        context: Float[Tensor, "b m c"] | None = None,
+        key_mask: Bool[Tensor, "b m"] | None = None,
+        key_bias: Float[Tensor, "b m"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n c"]:
+        """Attend from `x` to itself or to `context`. A mask is True for real tokens."""
+        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        if query_mask is None and context is None:
+            query_mask = key_mask
+        pooled = self.attend(q, k, v, 1, key_mask=key_mask, key_bias=key_bias, query_mask=query_mask)
+        return self.proj(rearrange(pooled, "b h n 1 d -> b n (h d)"))  # type: ignore[no-any-return]

@@ -1,0 +1,70 @@
+"""Nyström attention with segment-mean landmarks, the paper's comparison (SPEC §4).
+
+`softmax(QK̃ᵀ) · pinv(softmax(Q̃K̃ᵀ)) · (softmax(Q̃Kᵀ)V)` with landmarks Q̃, K̃. The inverse is a fixed number of matrix
+products, and it meets the small r × d product, not the long n × r one.
+"""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.exact import softmax
+from motionformer.attention.prototypes import segment_means
+
+
+class NystromAttention(Attend):
+    """Attention through `num_landmarks` mean queries and mean keys, each a run of neighbours in time, then place."""
+
+    def __init__(self, num_landmarks: int = 128, *, inverse_steps: int = 6, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.num_landmarks = num_landmarks
+        self.inverse_steps = inverse_steps
+        self.dropout = dropout
+
+    def prepare(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h m d"],
+        v: Float[Tensor, "b h m e"],
+        frames: int,
+        bias: Float[Tensor, "b f s"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Pool:
+        scale = q.shape[-1] ** -0.25
+        key_mask = None if bias is None else rearrange(bias != -float("inf"), "b f s -> b (f s)")
+        mean_q = self._landmarks(q * scale, frames, query_mask)
+        mean_k = self._landmarks(k * scale, frames, key_mask)
+        keys, values = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k * scale, v))
+        readers = repeat(mean_q, "b h r d -> (b f) h r d", f=frames).to(keys.dtype)
+        mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
+        read = F.scaled_dot_product_attention(readers, keys, values, attn_mask=mask, scale=1.0)
+        inverse = iterative_inverse(softmax(mean_q @ mean_k.transpose(-1, -2)), self.inverse_steps)
+        together = inverse @ rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)
+        together = together.to(v.dtype)
+
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+            weights = softmax((q * q.shape[-1] ** -0.25) @ mean_k.transpose(-1, -2)).to(together.dtype)
+            weights = F.dropout(weights, self.dropout, self.training)
+            return rearrange(weights @ together, "b h n (f e) -> b h n f e", f=frames)
+
+        return pool
+
+    def _landmarks(self, x: Tensor, frames: int, mask: Tensor | None) -> Float[Tensor, "b h r d"]:
+        """Means over runs of tokens ordered place by place, all frames of a place together."""
+        x = rearrange(x, "b h (f s) d -> b h (s f) d", f=frames)
+        if mask is not None:
+            mask = repeat(mask, "b (f s) -> b h (s f)", f=frames, h=x.shape[1])
+        return segment_means(x, self.num_landmarks, mask)
+
+
+def iterative_inverse(matrix: Float[Tensor, "*batch r r"], steps: int = 6) -> Float[Tensor, "*batch r r"]:
+    """The pseudo-inverse of a row-stochastic matrix by a third-order iteration (six steps are the published choice)."""
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    inverse = matrix.transpose(-1, -2) / matrix.sum(dim=-2, keepdim=True).amax(dim=-1, keepdim=True)
+    for _ in range(steps):
+        product = matrix @ inverse
+        inverse = 0.25 * inverse @ (13 * identity - product @ (15 * identity - product @ (7 * identity - product)))
+    return inverse

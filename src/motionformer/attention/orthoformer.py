@@ -1,0 +1,178 @@
+"""Orthoformer: attention through a few prototypes, linear in the number of tokens (paper §3.3; SPEC §4).
+
+`softmax(QKᵀ)V ≈ softmax(QPᵀ) · (softmax(PKᵀ)V)`: every prototype reads each key frame once, every query then reads
+the prototypes. Queries and keys are both scaled by d^-¼, so that a prototype, which is a query, meets either on
+equal terms. Prototypes are constants for the gradient.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.exact import softmax
+from motionformer.attention.prototypes import Choice, segment_means, select_prototypes
+
+
+class OrthoformerAttention(Attend):
+    """Attention through `num_prototypes` prototypes.
+
+    Args:
+        num_prototypes: r, the number of prototypes (per head; per frame as well if not `shared`).
+        choice: `orthogonal` (greedy), `random`, or `segments` (means of consecutive runs of tokens).
+        shared: one set of prototypes for all key frames, or a set for each, chosen among that frame's tokens.
+        candidates: choose among the queries, as the released models do, or among queries and keys, as the paper says.
+        subsample: look only at this many times r random candidates (the paper: 4); None looks at all.
+        refine: move each prototype to the mean of the queries nearest to it, and correct the logits for its norm.
+        ridge: λ > 0 undoes the overlap of the prototypes with `(softmax(PPᵀ) + λI)⁻¹`.
+        generator: decides every random draw in training. Evaluation draws nothing and is repeatable, unless
+            `deterministic_eval=False` (the released behaviour).
+    """
+
+    def __init__(
+        self,
+        num_prototypes: int = 128,
+        *,
+        choice: Choice | Literal["segments"] = "orthogonal",
+        shared: bool = True,
+        candidates: Literal["queries", "queries+keys"] = "queries",
+        subsample: int | None = None,
+        refine: bool = False,
+        ridge: float = 0.0,
+        dropout: float = 0.0,
+        deterministic_eval: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if choice not in ("orthogonal", "random", "segments"):
+            raise ValueError(f"choice is 'orthogonal', 'random' or 'segments', not {choice!r}.")
+        if candidates not in ("queries", "queries+keys"):
+            raise ValueError(f"candidates is 'queries' or 'queries+keys', not {candidates!r}.")
+        self.num_prototypes = num_prototypes
+        self.choice = choice
+        self.shared = shared
+        self.candidates = candidates
+        self.subsample = subsample
+        self.refine = refine
+        self.ridge = ridge
+        self.dropout = dropout
+        self.deterministic_eval = deterministic_eval
+        self.generator = generator
+
+    @classmethod
+    def improved(cls, num_prototypes: int = 128, *, shared: bool = True) -> "OrthoformerAttention":
+        """A closer approximation at nearly the same cost: one Lloyd step, norm correction, ridge 0.01 (SPEC §4)."""
+        return cls(num_prototypes, shared=shared, refine=True, ridge=0.01)
+
+    def prepare(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h m d"],
+        v: Float[Tensor, "b h m e"],
+        frames: int,
+        bias: Float[Tensor, "b f s"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Pool:
+        scale = q.shape[-1] ** -0.25
+        with torch.no_grad():
+            prototypes = self._choose(q.detach() * scale, k.detach() * scale, frames, bias, query_mask)
+        penalty = prototypes.square().sum(dim=-1) / 2 if self.refine else torch.zeros_like(prototypes[..., 0])
+        values = self._read(prototypes, k * scale, v, frames, bias, penalty)
+        if self.shared:
+            return self._answer_shared(prototypes[:, :, 0], penalty[:, :, 0], values)
+        return self._answer_per_frame(prototypes, penalty, values)
+
+    def _choose(
+        self, q: Tensor, k: Tensor, frames: int, bias: Tensor | None, query_mask: Tensor | None
+    ) -> Float[Tensor, "b h g r d"]:
+        """Prototypes of each group: one group for all frames if shared, else one group a frame."""
+        groups = 1 if self.shared else frames
+        if q.shape[2] % groups:
+            raise ValueError(f"per-frame prototypes: {q.shape[2]} queries do not divide into {groups} frames.")
+        tokens = rearrange(q, "b h (g n) d -> b h g n d", g=groups)
+        mask = None
+        if query_mask is not None:
+            mask = repeat(query_mask, "b (g n) -> b h g n", h=q.shape[1], g=groups)
+        if self.candidates == "queries+keys":
+            tokens, mask = _append_keys(tokens, mask, k, bias)
+        if self.choice == "segments":
+            chosen = segment_means(tokens, self.num_prototypes, mask)
+        else:
+            index = select_prototypes(
+                tokens,
+                self.num_prototypes,
+                choice=self.choice,
+                mask=mask,
+                subsample=self.subsample,
+                deterministic=self.deterministic_eval and not self.training,
+                generator=self.generator,
+            )
+            chosen = torch.take_along_dim(tokens, index[..., None], dim=-2)
+        return _lloyd_step(chosen, tokens, mask) if self.refine else chosen
+
+    def _read(
+        self, prototypes: Tensor, k: Tensor, v: Tensor, frames: int, bias: Tensor | None, penalty: Tensor
+    ) -> Float[Tensor, "b h f r e"]:
+        """What each prototype pools from each key frame."""
+        k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
+        b = prototypes.shape[0]
+        each = rearrange(prototypes.expand(-1, -1, frames, -1, -1), "b h f r d -> (b f) h r d").to(k.dtype)
+        mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
+        values = F.scaled_dot_product_attention(each, k, v, attn_mask=mask, scale=1.0)
+        values = rearrange(values, "(b f) h r e -> b h f r e", b=b)
+        if self.ridge == 0.0:
+            return values
+        overlap = softmax(prototypes @ prototypes.transpose(-1, -2) - penalty[..., None, :])
+        overlap = overlap + self.ridge * torch.eye(overlap.shape[-1], dtype=overlap.dtype, device=overlap.device)
+        return torch.linalg.solve(overlap, values.to(overlap.dtype)).to(values.dtype)
+
+    def _answer_shared(self, prototypes: Tensor, penalty: Tensor, values: Tensor) -> Pool:
+        frames = values.shape[2]
+        together = rearrange(values, "b h f r e -> b h r (f e)")
+
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
+            logits = (q * q.shape[-1] ** -0.25) @ prototypes.transpose(-1, -2).to(q.dtype)
+            weights = softmax(logits - penalty[..., None, :]).to(together.dtype)
+            weights = F.dropout(weights, self.dropout, self.training)
+            return rearrange(weights @ together, "b h n (f e) -> b h n f e", f=frames)
+
+        return pool
+
+    def _answer_per_frame(self, prototypes: Tensor, penalty: Tensor, values: Tensor) -> Pool:
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
+            logits = (q * q.shape[-1] ** -0.25)[:, :, None] @ prototypes.transpose(-1, -2).to(q.dtype)
+            weights = softmax(logits - penalty[..., None, :]).to(values.dtype)
+            weights = F.dropout(weights, self.dropout, self.training)
+            return rearrange(weights @ values, "b h f n e -> b h n f e")
+
+        return pool
+
+
+def _append_keys(
+    tokens: Tensor, mask: Tensor | None, k: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    groups = tokens.shape[2]
+    keys = rearrange(k, "b h (g m) d -> b h g m d", g=groups)
+    if mask is not None or bias is not None:
+        real_q = tokens.new_ones(tokens.shape[:-1], dtype=torch.bool) if mask is None else mask
+        real_k = keys.new_ones(keys.shape[:-1], dtype=torch.bool)
+        if bias is not None:
+            visible = rearrange(bias != -float("inf"), "b f s -> b (f s)")
+            real_k = repeat(visible, "b (g m) -> b h g m", h=k.shape[1], g=groups)
+        mask = torch.cat((real_q, real_k), dim=-1)
+    return torch.cat((tokens, keys), dim=-2), mask
+
+
+def _lloyd_step(prototypes: Tensor, tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """Each prototype becomes the mean of the tokens nearest to it; one that is nearest to none stays."""
+    closeness = tokens @ prototypes.transpose(-1, -2) - prototypes.square().sum(dim=-1)[..., None, :] / 2
+    member = F.one_hot(closeness.argmax(dim=-1), prototypes.shape[-2]).to(tokens.dtype)
+    if mask is not None:
+        member = member * mask[..., None].to(member.dtype)
+    count = member.sum(dim=-2)[..., None]
+    mean = member.transpose(-1, -2) @ tokens / count.clamp(min=1)
+    return torch.where(count > 0, mean, prototypes)

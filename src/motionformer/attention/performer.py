@@ -1,0 +1,67 @@
+"""Performer: positive random features in place of the softmax, the paper's comparison (SPEC §4)."""
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from motionformer.attention.contract import Attend, Pool
+
+EPSILON = 1e-6
+
+
+class PerformerAttention(Attend):
+    """Attention with `num_features` random features; the projection is drawn once and saved with the weights."""
+
+    projection: Float[Tensor, "features d"]
+
+    def __init__(
+        self, head_dim: int, num_features: int = 256, *, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.register_buffer("projection", orthogonal_features(num_features, head_dim, generator))
+
+    def prepare(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h m d"],
+        v: Float[Tensor, "b h m e"],
+        frames: int,
+        bias: Float[Tensor, "b f s"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Pool:
+        logits, half_norm = self._logits(k)
+        mask = None if bias is None else rearrange(bias, "b f s -> b 1 (f s) 1").to(logits.dtype)
+        largest = logits if mask is None else logits.masked_fill(mask == -float("inf"), -float("inf"))
+        largest = largest.amax(dim=(-1, -2), keepdim=True)
+        features = self._features(logits, half_norm, largest)
+        if mask is not None:
+            features = features * mask.exp()
+        by_frame = rearrange(features, "b h (f s) m -> b h f m s", f=frames)
+        read = by_frame @ rearrange(v, "b h (f s) e -> b h f s e", f=frames).to(by_frame.dtype)
+        total = by_frame.sum(dim=-1)
+
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+            logits, half_norm = self._logits(q)
+            features = self._features(logits, half_norm, logits.amax(dim=-1, keepdim=True))
+            above = torch.einsum("bhnm,bhfme->bhnfe", features, read)
+            below = torch.einsum("bhnm,bhfm->bhnf", features, total)
+            return (above / below[..., None]).to(v.dtype)
+
+        return pool
+
+    def _logits(self, x: Tensor) -> tuple[Float[Tensor, "b h n m"], Float[Tensor, "b h n 1"]]:
+        x = x.to(self.projection.dtype) * x.shape[-1] ** -0.25
+        return x @ self.projection.T, x.square().sum(dim=-1, keepdim=True) / 2
+
+    def _features(self, logits: Tensor, half_norm: Tensor, largest: Tensor) -> Float[Tensor, "b h n m"]:
+        return logits.shape[-1] ** -0.5 * (torch.exp(logits - half_norm - largest) + EPSILON)
+
+
+def orthogonal_features(
+    num: int, dim: int, generator: torch.Generator | None = None
+) -> Float[Tensor, "{num} {dim}"]:
+    """Gaussian directions, orthogonal within each block of `dim`, with the lengths of Gaussian vectors."""
+    blocks = [torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q for _ in range(-(-num // dim))]
+    lengths = torch.randn(num, dim, generator=generator).norm(dim=1)
+    return torch.cat(blocks)[:num] * lengths[:, None]

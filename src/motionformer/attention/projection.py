@@ -1,0 +1,38 @@
+"""From tokens to queries, keys and values of each head; and the checks that every module shares."""
+
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def project_qkv(
+    qkv: nn.Linear, x: Float[Tensor, "b n c"], context: Float[Tensor, "b m c"] | None, num_heads: int
+) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h m d"], Float[Tensor, "b h m d"]]:
+    """Queries from `x`; keys and values from `context` if there is one, else from `x` too."""
+    if context is None:
+        q, k, v = rearrange(qkv(x), "b n (three h d) -> three b h n d", three=3, h=num_heads)
+        return q, k, v
+    dim = qkv.in_features
+    sizes = (dim, 2 * dim)
+    bias_q, bias_kv = (None, None) if qkv.bias is None else qkv.bias.split(sizes)
+    weight_q, weight_kv = qkv.weight.split(sizes)
+    q = rearrange(F.linear(x, weight_q, bias_q), "b n (h d) -> b h n d", h=num_heads)
+    k, v = rearrange(F.linear(context, weight_kv, bias_kv), "b m (two h d) -> two b h m d", two=2, h=num_heads)
+    return q, k, v
+
+
+def check_heads(dim: int, num_heads: int) -> None:
+    if dim % num_heads:
+        raise ValueError(f"dim {dim} does not divide into {num_heads} heads.")
+
+
+def patches_per_frame(num_tokens: int, num_prefix_tokens: int, frames: int) -> int:
+    """s, or an error that says which of the three numbers cannot be right."""
+    patches = num_tokens - num_prefix_tokens
+    if frames < 1 or patches < 0 or patches % frames:
+        raise ValueError(
+            f"{num_tokens} tokens, {num_prefix_tokens} of them prefix tokens, leave {patches} patch tokens, which do "
+            f"not divide into {frames} frames. Tokens are ordered prefix, then frame by frame."
+        )
+    return patches // frames

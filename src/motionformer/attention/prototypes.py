@@ -1,0 +1,122 @@
+"""Prototypes: the few tokens that stand for all of them (paper §3.3; SPEC §4).
+
+`select_prototypes` works on any vectors, feature maps included. Every random draw comes from a generator; with
+`deterministic=True` nothing is drawn at all.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from motionformer.attention.greedy import greedy_orthogonal
+
+Choice = Literal["orthogonal", "random"]
+
+
+def select_prototypes(
+    candidates: Float[Tensor, "*batch n d"],
+    num: int,
+    *,
+    choice: Choice = "orthogonal",
+    start: Int[Tensor, "*batch"] | int | None = None,
+    mask: Bool[Tensor, "*batch n"] | None = None,
+    subsample: int | None = None,
+    deterministic: bool = False,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "*batch r"]:
+    """Indices of `num` candidates that represent the rest; of all of them if there are fewer.
+
+    `orthogonal` takes, again and again, the candidate least aligned with those already taken, beginning at `start`
+    (drawn when None; the first real candidate when `deterministic`). `random` takes any. `subsample=4` looks only
+    at 4 · num random candidates. `mask` is True for real candidates: padding is never selected, and where fewer
+    than `num` are real some are selected twice. No gradient flows through the choice.
+    """
+    *batch, n, _ = candidates.shape
+    if num < 1:
+        raise ValueError(f"select_prototypes needs num >= 1, got {num}.")
+    num = min(num, n)
+    rows = candidates.detach().flatten(0, -3) if batch else candidates.detach()[None]
+    mask = None if mask is None else mask.reshape(rows.shape[:2])
+    draw = _Draw(rows, deterministic, generator)
+    if choice == "random":
+        return draw.order(mask)[:, :num].reshape(*batch, num)
+    if choice != "orthogonal":
+        raise ValueError(f"choice is 'orthogonal' or 'random', not {choice!r}.")
+    pool = None
+    if subsample is not None and subsample * num < n:
+        pool = draw.order(mask)[:, : subsample * num]
+        rows = torch.take_along_dim(rows, pool[..., None], dim=1)
+        mask = None if mask is None else mask.gather(1, pool)
+    first = draw.start(mask, rows.shape[1]) if start is None else _as_rows(start, rows)
+    half = rows.dtype in (torch.float16, torch.bfloat16)
+    index = greedy_orthogonal(F.normalize(rows.float() if half else rows, dim=-1), num, first, mask)
+    if pool is not None:
+        index = pool.gather(1, index)
+    return index.reshape(*batch, num)
+
+
+def segment_means(
+    tokens: Float[Tensor, "*batch n d"], num: int, mask: Bool[Tensor, "*batch n"] | None = None
+) -> Float[Tensor, "*batch r d"]:
+    """Means of `num` consecutive runs of equal length, over the real tokens only.
+
+    Where the length does not divide, neighbouring runs share a token, as in adaptive pooling.
+    """
+    n = tokens.shape[-2]
+    num = min(num, n)
+    if mask is None and n % num == 0:
+        return tokens.unflatten(-2, (num, n // num)).mean(dim=-2)
+    mask = tokens.new_ones(n, dtype=torch.bool) if mask is None else mask
+    rank = mask.cumsum(dim=-1) - 1
+    count = mask.sum(dim=-1, keepdim=True).clamp(min=1)
+    run = torch.arange(num, device=tokens.device)
+    low = (run * count) // num
+    high = ((run + 1) * count + num - 1) // num
+    member = (rank[..., None, :] >= low[..., None]) & (rank[..., None, :] < high[..., None])
+    member = (member & mask[..., None, :]).to(tokens.dtype)
+    return member @ tokens / member.sum(dim=-1, keepdim=True).clamp(min=1)
+
+
+class _Draw:
+    """Where randomness comes from: a generator, the global one, or (deterministic) nowhere."""
+
+    def __init__(self, rows: Tensor, deterministic: bool, generator: torch.Generator | None) -> None:
+        self.rows, self.deterministic, self.generator = rows, deterministic, generator
+
+    def uniform(self, *shape: int) -> Tensor:
+        device = self.rows.device
+        if self.generator is None:
+            return torch.rand(shape, device=device)
+        return torch.rand(shape, generator=self.generator, device=self.generator.device).to(device)
+
+    def order(self, mask: Tensor | None) -> Tensor:
+        """All candidates in random order; padding is left out by repeating the real ones in turn."""
+        num_rows, n, _ = self.rows.shape
+        if self.deterministic:  # multiples of the golden ratio: evenly spread, however many are taken
+            key = torch.arange(n, device=self.rows.device) * 2654435769 % 2**32
+            key = (key.float() / 2**32).expand(num_rows, n)
+        else:
+            key = self.uniform(num_rows, n)
+        if mask is None:
+            return key.argsort(dim=1)
+        order = key.masked_fill(~mask, 2.0).argsort(dim=1)
+        count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+        return order.gather(1, torch.arange(n, device=order.device) % count)
+
+    def start(self, mask: Tensor | None, n: int) -> Tensor:
+        num_rows = self.rows.shape[0]
+        device = self.rows.device
+        where = torch.zeros(num_rows, device=device) if self.deterministic else self.uniform(num_rows)
+        if mask is None:
+            return (where * n).long()
+        rank = (where * mask.sum(dim=1)).long()
+        return (mask.cumsum(dim=1) > rank[:, None]).to(torch.uint8).argmax(dim=1)
+
+
+def _as_rows(start: Tensor | int, rows: Tensor) -> Tensor:
+    if isinstance(start, int):
+        return torch.full((rows.shape[0],), start, device=rows.device)
+    return start.reshape(-1).to(rows.device)

@@ -1,0 +1,136 @@
+"""See what a layer attends to, without a flag in any forward pass.
+
+`record_attention(model)` wraps the attend and the temporal pooling of every attention layer for as long as the `with`
+block lasts. Outside it, nothing is slower and nothing is kept.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from einops import repeat
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.temporal import TemporalPooling
+
+
+@dataclass
+class LayerRecord:
+    """What one attention layer did in one forward pass. Each list holds chunks of queries; the properties join them."""
+
+    space_chunks: list[Tensor] = field(default_factory=list)
+    prefix_chunks: list[Tensor] = field(default_factory=list)
+    time_chunks: list[Tensor] = field(default_factory=list)
+
+    @property
+    def space(self) -> Float[Tensor, "b h n f s"]:
+        """How much query n takes from patch s of key frame f (divided: b counts groups, the prefix comes first)."""
+        return torch.cat(self.space_chunks, dim=2)
+
+    @property
+    def prefix(self) -> Float[Tensor, "b h p 1 m"] | None:
+        """How much prefix token p takes from each of all tokens; None where prefix tokens are not set apart."""
+        return torch.cat(self.prefix_chunks, dim=2) if self.prefix_chunks else None
+
+    @property
+    def time(self) -> Float[Tensor, "b h n f"] | None:
+        """How much query n trusts frame f of its trajectory; None for layers without trajectories."""
+        return torch.cat(self.time_chunks, dim=2) if self.time_chunks else None
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
+    """Record every attention layer inside `model`, by name, for one forward pass (memory: all n × n maps)."""
+    records: dict[str, LayerRecord] = {}
+    wrapped: list[tuple[nn.Module, str, nn.Module]] = []
+
+    def wrap(module: nn.Module, attribute: str, wrapper: nn.Module) -> None:
+        wrapped.append((module, attribute, getattr(module, attribute)))
+        setattr(module, attribute, wrapper)
+
+    for name, module in list(model.named_modules()):
+        if not isinstance(getattr(module, "attend", None), Attend):
+            continue
+        record = records[name] = LayerRecord()
+        wrap(module, "attend", _RecordedAttend(module.attend, record.space_chunks))
+        if isinstance(getattr(module, "attend_prefix", None), Attend):
+            wrap(module, "attend_prefix", _RecordedAttend(module.attend_prefix, record.prefix_chunks))
+        if isinstance(getattr(module, "time", None), TemporalPooling):
+            wrap(module, "time", _RecordedTime(module.time, record.time_chunks))
+    if not records:
+        raise ValueError(f"{type(model).__name__} has no attention layer to record.")
+    try:
+        yield records
+    finally:
+        for module, attribute, original in wrapped:
+            setattr(module, attribute, original)
+
+
+def attention_maps(
+    attend: Attend,
+    q: Float[Tensor, "b h n d"],
+    k: Float[Tensor, "b h m d"],
+    frames: int,
+    bias: Float[Tensor, "b f s"] | None = None,
+    query_mask: Bool[Tensor, "b n"] | None = None,
+) -> Pool:
+    """Answers queries with their weights `[b h n f s]`: any attend is linear in the values, so ask it for one-hot ones."""
+    s = k.shape[2] // frames
+    one_hot = repeat(torch.eye(s, dtype=k.dtype, device=k.device), "s e -> b h (f s) e", b=1, h=1, f=frames)
+    values = one_hot.expand(*k.shape[:2], -1, -1)
+    return attend.prepare(q, k, values, frames, bias, query_mask)
+
+
+class _RecordedAttend(Attend):
+    def __init__(self, inner: Attend, chunks: list[Tensor]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.chunks = chunks
+        self.train(inner.training)
+
+    def prepare(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h m d"],
+        v: Float[Tensor, "b h m e"],
+        frames: int,
+        bias: Float[Tensor, "b f s"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Pool:
+        pool = self.inner.prepare(q, k, v, frames, bias, query_mask)
+        maps = attention_maps(self.inner, q, k, frames, bias, query_mask)
+
+        def recorded(q: Tensor) -> Tensor:
+            self.chunks.append(maps(q).detach())
+            return pool(q)
+
+        return recorded
+
+
+class _RecordedTime(TemporalPooling):
+    def __init__(self, inner: TemporalPooling, chunks: list[Tensor]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.chunks = chunks
+        self.train(inner.training)
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b n c"]:
+        self.chunks.append(self.inner.weights(tokens, own, visible).detach())
+        out: Tensor = self.inner(tokens, own, visible)
+        return out
+
+    def weights(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b h n f"]:
+        return self.inner.weights(tokens, own, visible)

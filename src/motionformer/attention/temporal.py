@@ -1,0 +1,130 @@
+"""What to do with a trajectory: attend along it, or average it (SPEC steps 2–3 and the `Avg_T` ablation).
+
+A temporal pooling is given the trajectories `ỹ [b f n c]` and each query's own frame, and returns one token a query.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from einops import rearrange, repeat
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from motionformer.attention.follow import Projections, follow, temporal_weights
+
+
+class TemporalPooling(nn.Module, ABC):
+    """`pool(tokens, own, visible) -> [b n c]`; frames that are not `visible` are left out."""
+
+    @abstractmethod
+    def forward(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b n c"]: ...
+
+    @abstractmethod
+    def weights(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b h n f"]:
+        """The weights of the pooling, for looking at; one head where all heads agree."""
+
+
+class TemporalAttention(TemporalPooling):
+    """Attention along each trajectory, queried from its own frame.
+
+    `project_values=False` averages the trajectory itself, as the released models do. The key projection has no bias:
+    it would add the same number to every frame, which the softmax removes.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        bias: bool = True,
+        project_values: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.to_query = nn.Linear(dim, dim, bias=bias)
+        self.to_key = nn.Linear(dim, dim, bias=False)
+        self.to_value = nn.Linear(dim, dim, bias=bias) if project_values else None
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b n c"]:
+        dropout = self.dropout if self.training else 0.0
+        with torch.autocast(tokens.device.type, enabled=False):
+            out = follow(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout)
+            if self.to_value is not None and self.to_value.bias is not None:
+                out = out + self.to_value.bias.to(out.dtype)
+        return _zero_if_blind(out, visible)
+
+    def weights(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b h n f"]:
+        weight = temporal_weights(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens))
+        return rearrange(weight, "(b n) h f -> b h n f", b=tokens.shape[0])
+
+    def projections(self, dtype: torch.dtype) -> Projections:
+        """The weights as `follow` wants them, one matrix a head."""
+
+        def by_head(linear: nn.Linear) -> Tensor:
+            return linear.weight.to(dtype).unflatten(0, (self.num_heads, -1))
+
+        bias = self.to_query.bias
+        return Projections(
+            to_query=self.to_query.weight.to(dtype),
+            query_bias=None if bias is None else bias.to(dtype),
+            to_key=by_head(self.to_key),
+            to_value=None if self.to_value is None else by_head(self.to_value),
+        )
+
+
+class TemporalAverage(TemporalPooling):
+    """The paper's `Avg_T` ablation: the plain mean of the trajectory. No parameters."""
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b n c"]:
+        if visible is None:
+            return tokens.mean(dim=1)
+        shown = visible[:, :, None, None].to(tokens.dtype)
+        return (tokens * shown).sum(dim=1) / shown.sum(dim=1).clamp(min=1)
+
+    def weights(
+        self,
+        tokens: Float[Tensor, "b f n c"],
+        own: Int[Tensor, " n"],
+        visible: Bool[Tensor, "b f"] | None = None,
+    ) -> Float[Tensor, "b h n f"]:
+        shown = tokens.new_ones(tokens.shape[:2]) if visible is None else visible.to(tokens.dtype)
+        weight = shown / shown.sum(dim=1, keepdim=True).clamp(min=1)
+        return repeat(weight, "b f -> b 1 n f", n=tokens.shape[2])
+
+
+def _hide(visible: Bool[Tensor, "b f"] | None, like: Tensor) -> Float[Tensor, "b f"] | None:
+    """The logit bias that leaves hidden frames out; finite, so that a clip with no frame at all stays finite too."""
+    if visible is None:
+        return None
+    return like.new_zeros(visible.shape).masked_fill(~visible, torch.finfo(like.dtype).min / 2)
+
+
+def _zero_if_blind(out: Tensor, visible: Tensor | None) -> Tensor:
+    return out if visible is None else out * visible.any(dim=1)[:, None, None].to(out.dtype)

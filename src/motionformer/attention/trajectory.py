@@ -1,0 +1,109 @@
+"""Trajectory attention: pool each frame for each query, then follow the query through time (paper §3.1; SPEC §3)."""
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from motionformer.attention.chunks import automatic_chunk
+from motionformer.attention.contract import Attend, Pool, split_bias
+from motionformer.attention.exact import ExactAttention
+from motionformer.attention.projection import check_heads, patches_per_frame, project_qkv
+from motionformer.attention.temporal import TemporalAttention, TemporalPooling
+
+
+class TrajectoryAttention(nn.Module):
+    """Tokens in, tokens out: `[b p + f·s c] -> [b p + f·s c]`, prefix tokens first, then frame by frame.
+
+    Prefix tokens (class, registers) attend to everything in one softmax; patch tokens never see them.
+
+    Args:
+        attend: how the softmax over each frame is computed (exact by default).
+        time: how a trajectory becomes one token (attention along it by default).
+        chunk_size: queries processed at once; bounds memory, never changes the result. None picks it by device.
+        recompute: keep only the inputs for the backward pass and compute the rest again there.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        num_prefix_tokens: int = 1,
+        bias: bool = True,
+        project_values: bool = True,
+        dropout: float = 0.0,
+        attend: Attend | None = None,
+        time: TemporalPooling | None = None,
+        chunk_size: int | None = None,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, num_heads)
+        self.num_heads = num_heads
+        self.num_prefix_tokens = num_prefix_tokens
+        self.chunk_size = chunk_size
+        self.recompute = recompute
+        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
+        self.attend = ExactAttention(dropout) if attend is None else attend
+        self.attend_prefix = ExactAttention(dropout)  # few queries: exact is linear already
+        self.time = (
+            TemporalAttention(dim, num_heads, bias=bias, project_values=project_values, dropout=dropout)
+            if time is None
+            else time
+        )
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n c"],
+        frames: int,
+        *,
+        context: Float[Tensor, "b m c"] | None = None,
+        key_mask: Bool[Tensor, "b m"] | None = None,
+        key_bias: Float[Tensor, "b m"] | None = None,
+        query_mask: Bool[Tensor, "b n"] | None = None,
+        query_frames: Int[Tensor, " patches"] | None = None,
+    ) -> Float[Tensor, "b n c"]:
+        """Attend from the tokens `x` to themselves, or to `context` (`frames` frames of it).
+
+        Masks and biases cover prefix tokens too; a mask is True for real tokens. `query_frames` gives the own frame
+        of each patch query where `x` is not laid out like the context.
+        """
+        p = self.num_prefix_tokens
+        patches_per_frame((x if context is None else context).shape[1], p, frames)
+        own = self._own_frames(x, frames) if query_frames is None else query_frames
+        if own.shape[0] != x.shape[1] - p:
+            raise ValueError(f"query_frames has {own.shape[0]} entries for {x.shape[1] - p} patch queries.")
+        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        if query_mask is None and context is None:
+            query_mask = key_mask
+
+        pieces = []
+        if p > 0:
+            prefix = self.attend_prefix(q[:, :, :p], k, v, 1, key_mask=key_mask, key_bias=key_bias)
+            pieces.append(rearrange(prefix, "b h p 1 d -> b p (h d)"))
+        bias, visible = split_bias(_after(key_mask, p), _after(key_bias, p), frames, q)
+        pool = self.attend.prepare(q[:, :, p:], k[:, :, p:], v[:, :, p:], frames, bias, _after(query_mask, p))
+        chunk = automatic_chunk(q) if self.chunk_size is None else self.chunk_size
+        for queries, place in zip(q[:, :, p:].split(chunk, dim=2), own.split(chunk), strict=True):
+            if self.recompute and torch.is_grad_enabled():
+                pieces.append(checkpoint(self._track, pool, queries, place, visible, use_reentrant=False))
+            else:
+                pieces.append(self._track(pool, queries, place, visible))
+        return self.proj(torch.cat(pieces, dim=1))  # type: ignore[no-any-return]
+
+    def _track(self, pool: Pool, q: Tensor, own: Tensor, visible: Tensor | None) -> Float[Tensor, "b n c"]:
+        """Both halves for some of the queries: their trajectories, then one token from each."""
+        trajectories = rearrange(pool(q), "b h n f d -> b f n (h d)")
+        out: Tensor = self.time(trajectories, own, visible)
+        return out
+
+    def _own_frames(self, x: Tensor, frames: int) -> Int[Tensor, " patches"]:
+        s = patches_per_frame(x.shape[1], self.num_prefix_tokens, frames)
+        return torch.arange(frames * s, device=x.device) // s
+
+
+def _after(per_token: Tensor | None, p: int) -> Tensor | None:
+    return None if per_token is None else per_token[:, p:]

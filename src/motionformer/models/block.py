@@ -1,0 +1,89 @@
+"""Pre-norm transformer blocks (SPEC §2, §3). The attention is given; the block knows only residuals."""
+
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+EPS = 1e-6
+
+
+class Block(nn.Module):
+    """`x + attention(norm1 x)`, then `x + mlp(norm2 x)`."""
+
+    def __init__(
+        self, dim: int, attention: nn.Module, mlp_ratio: float = 4.0, *, drop_path: float = 0.0, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.attn = attention
+        self.norm2 = nn.LayerNorm(dim, eps=EPS)
+        self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
+        self.drop_path = StochasticDepth(drop_path)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b n c"], frames: int) -> Float[Tensor, "b n c"]:
+        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+
+
+class DividedBlock(nn.Module):
+    """Time first, then space, each with its own residual, then the MLP."""
+
+    def __init__(
+        self,
+        dim: int,
+        time: nn.Module,
+        space: nn.Module,
+        mlp_ratio: float = 4.0,
+        *,
+        drop_path: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm_time = nn.LayerNorm(dim, eps=EPS)
+        self.time_attn = time
+        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.attn = space
+        self.norm2 = nn.LayerNorm(dim, eps=EPS)
+        self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
+        self.drop_path = StochasticDepth(drop_path)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b n c"], frames: int) -> Float[Tensor, "b n c"]:
+        x = x + self.drop_path(self.dropout(self.time_attn(self.norm_time(x), frames)))
+        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+
+
+class MLP(nn.Module):
+    """Linear, exact GELU, linear."""
+
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(hidden, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        return self.dropout(self.fc2(self.dropout(self.act(self.fc1(x)))))  # type: ignore[no-any-return]
+
+
+class StochasticDepth(nn.Module):
+    """In training, leaves a branch out for some samples and scales the others up."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        if self.rate == 0.0 or not self.training:
+            return x
+        keep = torch.rand(x.shape[0], 1, 1, device=x.device) >= self.rate
+        return x * (keep.to(x.dtype) / (1 - self.rate))
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate:.3f}"
+
+

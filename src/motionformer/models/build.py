@@ -1,0 +1,141 @@
+"""Configuration stops here: names become objects, once."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from motionformer.attention import (
+    Attend,
+    DividedAttention,
+    ExactAttention,
+    JointAttention,
+    NystromAttention,
+    OrthoformerAttention,
+    PerformerAttention,
+    SpaceTimeNormAttention,
+    TemporalAttention,
+    TemporalAverage,
+    TrajectoryAttention,
+)
+from motionformer.attention.temporal import TemporalPooling
+from motionformer.models.block import Block, DividedBlock
+from motionformer.models.config import AttendKind, AttentionKind, ModelConfig, PositionKind, TimeKind
+from motionformer.models.head import Head, HiddenLayer, MultiHead
+from motionformer.models.positions import JointPositions, Positions, SeparatePositions
+
+
+def build_attend(config: ModelConfig) -> Attend:
+    return pick(ATTENDS, config.attend.kind, "attend.kind")(config)
+
+
+def build_block(config: ModelConfig, drop_path: float) -> nn.Module:
+    return pick(BLOCKS, config.attention, "attention")(config, drop_path)
+
+
+def build_positions(config: ModelConfig) -> Positions:
+    frames, rows, columns = config.grid
+    rows, columns = config.position_grid or (rows, columns)
+    table = pick(POSITIONS, config.positions, "positions")
+    return table(config.dim, (config.position_frames or frames, rows, columns), config.num_prefix_tokens)
+
+
+def build_head(config: ModelConfig) -> nn.Module:
+    hidden = HiddenLayer(config.dim, config.head_activation) if config.hidden_head else nn.Identity()
+    if isinstance(config.num_classes, dict):
+        return MultiHead(config.dim, config.num_classes, hidden, config.head_dropout)
+    return Head(config.dim, config.num_classes, hidden, config.head_dropout)
+
+
+def pick(table: dict, key: str, what: str):  # type: ignore[no-untyped-def,type-arg]
+    """The entry of `table`, or an error that lists what there is."""
+    if key not in table:
+        raise ValueError(f"{what} is one of {', '.join(table)}; not {key!r}.")
+    return table[key]
+
+
+def _orthoformer(config: ModelConfig) -> Attend:
+    a = config.attend
+    return OrthoformerAttention(
+        a.num_prototypes,
+        choice=a.choice,
+        shared=a.shared,
+        candidates=a.candidates,
+        subsample=a.subsample,
+        refine=a.refine,
+        ridge=a.ridge,
+        dropout=config.attention_dropout,
+    )
+
+
+def _trajectory_block(config: ModelConfig, drop_path: float) -> nn.Module:
+    attention = TrajectoryAttention(
+        config.dim,
+        config.num_heads,
+        num_prefix_tokens=config.num_prefix_tokens,
+        bias=config.qkv_bias,
+        dropout=config.attention_dropout,
+        attend=build_attend(config),
+        time=pick(TIMES, config.time, "time")(config),
+        chunk_size=config.chunk_size,
+        recompute=config.recompute,
+    )
+    return Block(config.dim, attention, config.mlp_ratio, drop_path=drop_path, dropout=config.dropout)
+
+
+def _temporal_attention(config: ModelConfig) -> TemporalPooling:
+    return TemporalAttention(
+        config.dim,
+        config.num_heads,
+        bias=config.qkv_bias,
+        project_values=config.project_values,
+        dropout=config.attention_dropout,
+    )
+
+
+def _joint_block(config: ModelConfig, drop_path: float) -> nn.Module:
+    attention = JointAttention(
+        config.dim,
+        config.num_heads,
+        bias=config.qkv_bias,
+        dropout=config.attention_dropout,
+        attend=build_attend(config),
+    )
+    return Block(config.dim, attention, config.mlp_ratio, drop_path=drop_path, dropout=config.dropout)
+
+
+def _divided_block(config: ModelConfig, drop_path: float) -> nn.Module:
+    time, space = (
+        DividedAttention(
+            config.dim,
+            config.num_heads,
+            along=along,
+            num_prefix_tokens=config.num_prefix_tokens,
+            bias=config.qkv_bias,
+            dropout=config.attention_dropout,
+            attend=build_attend(config),
+        )
+        for along in ("time", "space")
+    )
+    return DividedBlock(config.dim, time, space, config.mlp_ratio, drop_path=drop_path, dropout=config.dropout)
+
+
+ATTENDS: dict[AttendKind, Callable[[ModelConfig], Attend]] = {
+    "exact": lambda config: ExactAttention(config.attention_dropout),
+    "norm_st": lambda config: SpaceTimeNormAttention(config.attention_dropout),
+    "orthoformer": _orthoformer,
+    "nystrom": lambda config: NystromAttention(config.attend.num_prototypes, dropout=config.attention_dropout),
+    "performer": lambda config: PerformerAttention(config.dim // config.num_heads, config.attend.num_features),
+}
+BLOCKS: dict[AttentionKind, Callable[[ModelConfig, float], nn.Module]] = {
+    "trajectory": _trajectory_block,
+    "joint": _joint_block,
+    "divided": _divided_block,
+}
+TIMES: dict[TimeKind, Callable[[ModelConfig], TemporalPooling]] = {
+    "attention": _temporal_attention,
+    "average": lambda config: TemporalAverage(),
+}
+POSITIONS: dict[PositionKind, type[SeparatePositions] | type[JointPositions]] = {
+    "separate": SeparatePositions,
+    "joint": JointPositions,
+}

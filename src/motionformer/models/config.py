@@ -1,0 +1,120 @@
+"""What a model is: a plain, complete description that goes to JSON and back. Building happens in `build.py`."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, Literal, get_type_hints
+
+AttentionKind = Literal["trajectory", "joint", "divided"]
+AttendKind = Literal["exact", "norm_st", "orthoformer", "nystrom", "performer"]
+TimeKind = Literal["attention", "average"]
+PositionKind = Literal["separate", "joint"]
+ActivationKind = Literal["tanh", "gelu", "relu"]
+
+
+@dataclass(frozen=True)
+class AttendConfig:
+    """How softmax attention is computed. Options that a kind does not have are ignored by it."""
+
+    kind: AttendKind = "exact"
+    num_prototypes: int = 128
+    choice: Literal["orthogonal", "random", "segments"] = "orthogonal"
+    shared: bool = True
+    candidates: Literal["queries", "queries+keys"] = "queries"
+    subsample: int | None = None
+    refine: bool = False
+    ridge: float = 0.0
+    num_features: int = 256
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """The clips a model was made for: how frames are picked and how pixels are scaled."""
+
+    frames: int = 16
+    height: int = 224
+    width: int = 224
+    sampling: Literal["stride", "segments"] = "stride"
+    stride: int = 4
+    fps: float = 30.0
+    channels: Literal["RGB", "BGR"] = "RGB"
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    views: int = 10
+    crops: int = 3
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A Motionformer or one of its joint and divided twins.
+
+    `num_classes` is a number, 0 for features only, or names and numbers of several heads: `{"verb": 97, "noun": 300}`.
+    `position_grid` and `position_frames` are the sizes of the stored tables where they differ from the input's
+    (tables are interpolated to the clip).
+    """
+
+    dim: int = 768
+    depth: int = 12
+    num_heads: int = 12
+    mlp_ratio: float = 4.0
+    patch: int = 16
+    tubelet: int = 2
+    num_prefix_tokens: int = 1
+    qkv_bias: bool = True
+
+    attention: AttentionKind = "trajectory"
+    attend: AttendConfig = field(default_factory=AttendConfig)
+    time: TimeKind = "attention"
+    project_values: bool = True
+
+    positions: PositionKind = "separate"
+    position_grid: tuple[int, int] | None = None
+    position_frames: int | None = None
+
+    num_classes: int | dict[str, int] = 400
+    hidden_head: bool = True
+    head_activation: ActivationKind = "tanh"
+
+    drop_path: float = 0.2
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    head_dropout: float = 0.0
+
+    chunk_size: int | None = None
+    recompute: bool = False
+    checkpointing: bool = False
+
+    input: InputSpec = field(default_factory=InputSpec)
+    labels: tuple[str, ...] | None = None
+    source: str | None = None
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Token frames, rows and columns of the input the model was made for."""
+        return (
+            self.input.frames // self.tubelet,
+            self.input.height // self.patch,
+            self.input.width // self.patch,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":
+        """The inverse of `to_dict`; an unknown key is an error that names it."""
+        return _from_dict(cls, values)
+
+
+def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(cls)
+    unknown = sorted(set(values) - {f.name for f in fields(cls)})
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no {', '.join(map(repr, unknown))}; it has {', '.join(hints)}.")
+    made = {}
+    for name, value in values.items():
+        if is_dataclass(hints[name]) and isinstance(value, Mapping):
+            value = _from_dict(hints[name], value)  # type: ignore[arg-type]
+        elif isinstance(value, list):
+            value = tuple(value)
+        made[name] = value
+    return cls(**made)

@@ -1,0 +1,80 @@
+"""The whole model: clip → tokens → blocks → class token → logits (SPEC §2)."""
+
+from typing import Any
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from motionformer.models.block import EPS
+from motionformer.models.build import build_block, build_head, build_positions
+from motionformer.models.config import ModelConfig
+from motionformer.models.tokens import Grid, Tokens
+
+
+class Motionformer(
+    nn.Module,
+    PyTorchModelHubMixin,
+    library_name="motionformer",
+    license="mit",
+    tags=["video-classification", "trajectory-attention"],
+    coders={ModelConfig: (lambda config: config.to_dict(), lambda values: ModelConfig.from_dict(values))},
+):
+    """A video transformer: normalised clips `[b 3 t H W]` in, logits out.
+
+    Any clip that divides into tokens works; position tables are interpolated to it. `config` says everything the
+    model was built from, and `config.input` what clips it was made for.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = Tokens(config.dim, config.patch, config.tubelet)
+        self.prefix = nn.Parameter(torch.zeros(1, config.num_prefix_tokens, config.dim))
+        self.positions = build_positions(config)
+        rates = torch.linspace(0.0, config.drop_path, config.depth, device="cpu").tolist()
+        self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
+        self.norm = nn.LayerNorm(config.dim, eps=EPS)
+        self.head = build_head(config)
+        self.dropout = nn.Dropout(config.dropout)
+        initialise(self)
+
+    def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b k"] | dict[str, Tensor]:
+        """Logits of the clip; for several heads, by name. Without a class token, patch tokens are averaged."""
+        tokens, _ = self.features(clip)
+        p = self.config.num_prefix_tokens
+        return self.head(tokens[:, 0] if p else tokens.mean(dim=1))  # type: ignore[no-any-return]
+
+    def features(self, clip: Float[Tensor, "b 3 t H W"]) -> tuple[Float[Tensor, "b n c"], Grid]:
+        """All tokens after the last norm, prefix first, and the grid of the patch tokens."""
+        grid = self.tokens.grid(clip)
+        x = self.embed(clip)
+        for block in self.blocks:
+            if self.config.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, grid[0], use_reentrant=False)
+            else:
+                x = block(x, grid[0])
+        return self.norm(x), grid
+
+    def embed(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
+        """Prefix and patch tokens with their positions."""
+        x = self.tokens(clip)
+        x = torch.cat((self.prefix.to(x.dtype).expand(x.shape[0], -1, -1), x), dim=1)
+        return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
+
+
+def initialise(model: Motionformer) -> None:
+    """Truncated normal weights, zero biases; the time table of separate positions stays at zero."""
+
+    def one(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Conv3d):
+            nn.init.trunc_normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    model.apply(one)
+    tables: dict[str, Any] = dict(model.positions.named_parameters())
+    for table in (model.prefix, *(tables[name] for name in ("prefix", "space", "table") if name in tables)):
+        nn.init.trunc_normal_(table, std=0.02)

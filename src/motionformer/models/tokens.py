@@ -1,0 +1,47 @@
+"""Clip → tokens: one linear map of each tubelet of pixels (SPEC §2).
+
+Square tokens are tubelets of one frame, cubic tokens of two or more; the map is the same.
+"""
+
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Grid = tuple[int, int, int]
+"""Token frames, rows, columns."""
+
+
+class Tokens(nn.Module):
+    """`[b 3 t H W] -> [b n c]`, ordered frame, row, column.
+
+    The weight has the layout of a 3-D convolution whose kernel is its stride, which is what it is; computed as one
+    matrix product because the patches do not overlap.
+    """
+
+    def __init__(self, dim: int, patch: int, tubelet: int) -> None:
+        super().__init__()
+        self.patch = patch
+        self.tubelet = tubelet
+        self.proj = nn.Conv3d(3, dim, kernel_size=(tubelet, patch, patch), stride=(tubelet, patch, patch))
+
+    def grid(self, clip: Float[Tensor, "b 3 t H W"]) -> Grid:
+        """The token grid of a clip, or an error that says what does not divide."""
+        _, _, t, height, width = clip.shape
+        if t % self.tubelet or height % self.patch or width % self.patch:
+            raise ValueError(
+                f"a clip of {t} frames of {height} × {width} does not divide into tokens of {self.tubelet} frames of "
+                f"{self.patch} × {self.patch}: crop or resize it to multiples of these."
+            )
+        return t // self.tubelet, height // self.patch, width // self.patch
+
+    def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
+        self.grid(clip)
+        patches = rearrange(
+            clip,
+            "b c (f t) (y py) (x px) -> b (f y x) (c t py px)",
+            t=self.tubelet,
+            py=self.patch,
+            px=self.patch,
+        )
+        return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)

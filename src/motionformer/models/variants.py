@@ -1,0 +1,121 @@
+"""Every model by name. A new one is a new line here; `create_model` changes what you say and nothing else."""
+
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from motionformer.errors import UnknownModelError
+from motionformer.models.config import AttendConfig, InputSpec, ModelConfig
+from motionformer.models.motionformer import Motionformer
+
+_BASE = ModelConfig()
+_TINY = ModelConfig(
+    dim=96,
+    depth=4,
+    num_heads=4,
+    patch=8,
+    hidden_head=False,
+    drop_path=0.0,
+    num_classes=8,
+    input=InputSpec(frames=8, height=48, width=48, stride=1, views=1, crops=1),
+)
+_SMALL = ModelConfig(
+    dim=384,
+    depth=12,
+    num_heads=6,
+    hidden_head=False,
+    drop_path=0.1,
+    input=InputSpec(frames=8, height=112, width=112, views=2, crops=1),
+)
+
+VARIANTS: dict[str, ModelConfig] = {
+    # the paper's models
+    "motionformer-base": _BASE,
+    "motionformer-hr": replace(
+        _BASE, position_grid=(14, 14), input=InputSpec(height=336, width=336, stride=8)
+    ),
+    "motionformer-l": replace(_BASE, input=InputSpec(frames=32, stride=3)),
+    "motionformer-h": replace(
+        _BASE,
+        dim=1024,
+        depth=24,
+        num_heads=16,
+        attend=AttendConfig("orthoformer", num_prototypes=196),
+        position_grid=(14, 14),
+        input=InputSpec(height=336, width=336),
+    ),
+    # its comparisons
+    "joint-base": replace(_BASE, attention="joint"),
+    "divided-base": replace(_BASE, attention="divided"),
+    "motionformer-base-orthoformer": replace(_BASE, attend=AttendConfig("orthoformer")),
+    "motionformer-base-nystrom": replace(_BASE, attend=AttendConfig("nystrom")),
+    "motionformer-base-performer": replace(_BASE, attend=AttendConfig("performer")),
+    "motionformer-base-avg-t": replace(_BASE, time="average"),
+    "motionformer-base-norm-st": replace(_BASE, attend=AttendConfig("norm_st")),
+    # for CPUs and small data
+    "motionformer-small": _SMALL,
+    "joint-small": replace(_SMALL, attention="joint"),
+    "divided-small": replace(_SMALL, attention="divided"),
+    "motionformer-tiny": _TINY,
+    "joint-tiny": replace(_TINY, attention="joint"),
+    "divided-tiny": replace(_TINY, attention="divided"),
+}
+
+
+def create_model(
+    name: str,
+    *,
+    num_classes: int | dict[str, int] | None = None,
+    frames: int | None = None,
+    size: int | tuple[int, int] | None = None,
+    **overrides: Any,
+) -> Motionformer:
+    """A new model with random weights.
+
+    >>> create_model("motionformer-tiny", num_classes=5, frames=16, attend="orthoformer").config.grid
+    (8, 6, 6)
+    """
+    return Motionformer(model_config(name, num_classes=num_classes, frames=frames, size=size, **overrides))
+
+
+def model_config(
+    name: str,
+    *,
+    num_classes: int | dict[str, int] | None = None,
+    frames: int | None = None,
+    size: int | tuple[int, int] | None = None,
+    **overrides: Any,
+) -> ModelConfig:
+    """The configuration of a variant, with `overrides` of any field of `ModelConfig`."""
+    config = VARIANTS.get(name.lower().replace("_", "-"))
+    if config is None:
+        close = get_close_matches(name, VARIANTS, n=1, cutoff=0.5)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise UnknownModelError(f"there is no model {name!r}.{hint} There are: {', '.join(VARIANTS)}.")
+    return adapt_config(config, num_classes=num_classes, frames=frames, size=size, **overrides)
+
+
+def adapt_config(
+    config: ModelConfig,
+    *,
+    num_classes: int | dict[str, int] | None = None,
+    frames: int | None = None,
+    size: int | tuple[int, int] | None = None,
+    **overrides: Any,
+) -> ModelConfig:
+    """`config` with the named things changed; None leaves them as they are."""
+    known = {field.name for field in fields(ModelConfig)}
+    unknown = sorted(set(overrides) - known)
+    if unknown:
+        raise ValueError(f"a model has no {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}.")
+    if num_classes is not None:
+        overrides["num_classes"] = num_classes
+    if isinstance(overrides.get("attend"), str):
+        overrides["attend"] = replace(config.attend, kind=overrides["attend"])
+    spec = overrides.get("input", config.input)
+    if frames is not None:
+        spec = replace(spec, frames=frames)
+    if size is not None:
+        height, width = (size, size) if isinstance(size, int) else size
+        spec = replace(spec, height=height, width=width)
+    return replace(config, input=spec, **{key: value for key, value in overrides.items() if key != "input"})
