@@ -1,0 +1,3 @@
+"""`motionformer convert`"""
+
+def convert() -> None: ...

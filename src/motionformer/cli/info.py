@@ -1,0 +1,3 @@
+"""`motionformer info`"""
+
+def info() -> None: ...
