@@ -32,7 +32,7 @@ class ExactAttention(Attend):
         k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
         mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
 
-        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
             dropout = self.dropout if self.training else 0.0
             q = repeat(q, "b h n d -> (b f) h n d", f=frames)
             pooled = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
@@ -62,7 +62,7 @@ class SpaceTimeNormAttention(Attend):
     ) -> Pool:
         values = rearrange(v, "b h (f s) e -> b h f s e", f=frames)
 
-        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
             logits = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
             if bias is not None:
                 logits = logits + rearrange(bias, "b f s -> b 1 1 (f s)")

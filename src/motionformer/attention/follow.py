@@ -62,7 +62,8 @@ def _own_query(
     """The scaled query of step 2, made from the trajectory's token in the query's own frame."""
     mine = tokens[:, own, torch.arange(own.shape[0], device=own.device)].flatten(0, 1)
     query = F.linear(mine, to_query, query_bias) * to_key.shape[1] ** -0.5
-    return query.unflatten(1, to_key.shape[:2]).transpose(0, 1)
+    heads: Tensor = query.unflatten(1, to_key.shape[:2])
+    return heads.transpose(0, 1)
 
 
 def _affinity(
@@ -110,7 +111,7 @@ class _Follow(torch.autograd.Function):
         return _pool(tokens, weight, to_value)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         tokens, own, to_query, query_bias, to_key, to_value, query, weight = ctx.saved_tensors
         b, _, n, c = tokens.shape

@@ -35,7 +35,8 @@ def greedy_orthogonal(
         blocked = blocked.masked_fill(~mask, FORBIDDEN)
     if torch.compiler.is_exporting():
         return _by_running_maximum(unit, num, start, blocked)
-    return _select(unit, num, start, blocked)
+    chosen: Tensor = _select(unit, num, start, blocked)
+    return chosen
 
 
 @torch.library.custom_op("motionformer::greedy_orthogonal", mutates_args=())

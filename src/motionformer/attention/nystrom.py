@@ -45,7 +45,7 @@ class NystromAttention(Attend):
         together = inverse @ rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)
         together = together.to(v.dtype)
 
-        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
             weights = softmax((q * q.shape[-1] ** -0.25) @ mean_k.transpose(-1, -2)).to(together.dtype)
             weights = F.dropout(weights, self.dropout, self.training)
             return rearrange(weights @ together, "b h n (f e) -> b h n f e", f=frames)

@@ -128,7 +128,8 @@ class OrthoformerAttention(Attend):
             return values
         overlap = softmax(prototypes @ prototypes.transpose(-1, -2) - penalty[..., None, :])
         overlap = overlap + self.ridge * torch.eye(overlap.shape[-1], dtype=overlap.dtype, device=overlap.device)
-        return torch.linalg.solve(overlap, values.to(overlap.dtype)).to(values.dtype)
+        untangled: Tensor = torch.linalg.solve(overlap, values.to(overlap.dtype))
+        return untangled.to(values.dtype)
 
     def _answer_shared(self, prototypes: Tensor, penalty: Tensor, values: Tensor) -> Pool:
         frames = values.shape[2]
@@ -152,9 +153,7 @@ class OrthoformerAttention(Attend):
         return pool
 
 
-def _append_keys(
-    tokens: Tensor, mask: Tensor | None, k: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
+def _append_keys(tokens: Tensor, mask: Tensor | None, k: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     groups = tokens.shape[2]
     keys = rearrange(k, "b h (g m) d -> b h g m d", g=groups)
     if mask is not None or bias is not None:

@@ -15,9 +15,7 @@ class PerformerAttention(Attend):
 
     projection: Float[Tensor, "features d"]
 
-    def __init__(
-        self, head_dim: int, num_features: int = 256, *, generator: torch.Generator | None = None
-    ) -> None:
+    def __init__(self, head_dim: int, num_features: int = 256, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.register_buffer("projection", orthogonal_features(num_features, head_dim, generator))
 
@@ -41,12 +39,13 @@ class PerformerAttention(Attend):
         read = by_frame @ rearrange(v, "b h (f s) e -> b h f s e", f=frames).to(by_frame.dtype)
         total = by_frame.sum(dim=-1)
 
-        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n {frames} e"]:
+        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
             logits, half_norm = self._logits(q)
             features = self._features(logits, half_norm, logits.amax(dim=-1, keepdim=True))
             above = torch.einsum("bhnm,bhfme->bhnfe", features, read)
             below = torch.einsum("bhnm,bhfm->bhnf", features, total)
-            return (above / below[..., None]).to(v.dtype)
+            pooled: Tensor = (above / below[..., None]).to(v.dtype)
+            return pooled
 
         return pool
 
@@ -55,12 +54,11 @@ class PerformerAttention(Attend):
         return x @ self.projection.T, x.square().sum(dim=-1, keepdim=True) / 2
 
     def _features(self, logits: Tensor, half_norm: Tensor, largest: Tensor) -> Float[Tensor, "b h n m"]:
-        return logits.shape[-1] ** -0.5 * (torch.exp(logits - half_norm - largest) + EPSILON)
+        features: Tensor = logits.shape[-1] ** -0.5 * (torch.exp(logits - half_norm - largest) + EPSILON)
+        return features
 
 
-def orthogonal_features(
-    num: int, dim: int, generator: torch.Generator | None = None
-) -> Float[Tensor, "{num} {dim}"]:
+def orthogonal_features(num: int, dim: int, generator: torch.Generator | None = None) -> Float[Tensor, "{num} {dim}"]:
     """Gaussian directions, orthogonal within each block of `dim`, with the lengths of Gaussian vectors."""
     blocks = [torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q for _ in range(-(-num // dim))]
     lengths = torch.randn(num, dim, generator=generator).norm(dim=1)

@@ -68,7 +68,8 @@ def segment_means(
     n = tokens.shape[-2]
     num = min(num, n)
     if mask is None and n % num == 0:
-        return tokens.unflatten(-2, (num, n // num)).mean(dim=-2)
+        runs: Tensor = tokens.unflatten(-2, (num, n // num))
+        return runs.mean(dim=-2)
     mask = tokens.new_ones(n, dtype=torch.bool) if mask is None else mask
     rank = mask.cumsum(dim=-1) - 1
     count = mask.sum(dim=-1, keepdim=True).clamp(min=1)

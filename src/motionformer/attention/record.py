@@ -77,7 +77,7 @@ def attention_maps(
     bias: Float[Tensor, "b f s"] | None = None,
     query_mask: Bool[Tensor, "b n"] | None = None,
 ) -> Pool:
-    """Answers queries with their weights `[b h n f s]`: any attend is linear in the values, so ask it for one-hot ones."""
+    """Answers queries with their weights `[b h n f s]`: attends are linear in the values, so ask for one-hot ones."""
     s = k.shape[2] // frames
     one_hot = repeat(torch.eye(s, dtype=k.dtype, device=k.device), "s e -> b h (f s) e", b=1, h=1, f=frames)
     values = one_hot.expand(*k.shape[:2], -1, -1)

@@ -83,7 +83,8 @@ class TemporalAttention(TemporalPooling):
         """The weights as `follow` wants them, one matrix a head."""
 
         def by_head(linear: nn.Linear) -> Tensor:
-            return linear.weight.to(dtype).unflatten(0, (self.num_heads, -1))
+            heads: Tensor = linear.weight.to(dtype).unflatten(0, (self.num_heads, -1))
+            return heads
 
         bias = self.to_query.bias
         return Projections(

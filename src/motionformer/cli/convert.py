@@ -1,3 +1,4 @@
 """`motionformer convert`"""
 
+
 def convert() -> None: ...

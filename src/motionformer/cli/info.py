@@ -1,3 +1,4 @@
 """`motionformer info`"""
 
+
 def info() -> None: ...

@@ -1,6 +1,5 @@
 """Pre-norm transformer blocks (SPEC §2, §3). The attention is given; the block knows only residuals."""
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,7 +11,13 @@ class Block(nn.Module):
     """`x + attention(norm1 x)`, then `x + mlp(norm2 x)`."""
 
     def __init__(
-        self, dim: int, attention: nn.Module, mlp_ratio: float = 4.0, *, drop_path: float = 0.0, dropout: float = 0.0
+        self,
+        dim: int,
+        attention: nn.Module,
+        mlp_ratio: float = 4.0,
+        *,
+        drop_path: float = 0.0,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=EPS)
@@ -85,5 +90,3 @@ class StochasticDepth(nn.Module):
 
     def extra_repr(self) -> str:
         return f"rate={self.rate:.3f}"
-
-

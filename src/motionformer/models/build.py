@@ -1,6 +1,6 @@
 """Configuration stops here: names become objects, once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from torch import nn
 
@@ -25,18 +25,21 @@ from motionformer.models.positions import JointPositions, Positions, SeparatePos
 
 
 def build_attend(config: ModelConfig) -> Attend:
-    return pick(ATTENDS, config.attend.kind, "attend.kind")(config)
+    _check(config.attend.kind, ATTENDS, "attend.kind")
+    return ATTENDS[config.attend.kind](config)
 
 
 def build_block(config: ModelConfig, drop_path: float) -> nn.Module:
-    return pick(BLOCKS, config.attention, "attention")(config, drop_path)
+    _check(config.attention, BLOCKS, "attention")
+    return BLOCKS[config.attention](config, drop_path)
 
 
 def build_positions(config: ModelConfig) -> Positions:
     frames, rows, columns = config.grid
     rows, columns = config.position_grid or (rows, columns)
-    table = pick(POSITIONS, config.positions, "positions")
-    return table(config.dim, (config.position_frames or frames, rows, columns), config.num_prefix_tokens)
+    _check(config.positions, POSITIONS, "positions")
+    size = (config.position_frames or frames, rows, columns)
+    return POSITIONS[config.positions](config.dim, size, config.num_prefix_tokens)
 
 
 def build_head(config: ModelConfig) -> nn.Module:
@@ -46,11 +49,9 @@ def build_head(config: ModelConfig) -> nn.Module:
     return Head(config.dim, config.num_classes, hidden, config.head_dropout)
 
 
-def pick(table: dict, key: str, what: str):  # type: ignore[no-untyped-def,type-arg]
-    """The entry of `table`, or an error that lists what there is."""
-    if key not in table:
-        raise ValueError(f"{what} is one of {', '.join(table)}; not {key!r}.")
-    return table[key]
+def _check(key: str, known: Iterable[str], what: str) -> None:
+    if key not in known:
+        raise ValueError(f"{what} is one of {', '.join(known)}; not {key!r}.")
 
 
 def _orthoformer(config: ModelConfig) -> Attend:
@@ -68,6 +69,7 @@ def _orthoformer(config: ModelConfig) -> Attend:
 
 
 def _trajectory_block(config: ModelConfig, drop_path: float) -> nn.Module:
+    _check(config.time, TIMES, "time")
     attention = TrajectoryAttention(
         config.dim,
         config.num_heads,
@@ -75,7 +77,7 @@ def _trajectory_block(config: ModelConfig, drop_path: float) -> nn.Module:
         bias=config.qkv_bias,
         dropout=config.attention_dropout,
         attend=build_attend(config),
-        time=pick(TIMES, config.time, "time")(config),
+        time=TIMES[config.time](config),
         chunk_size=config.chunk_size,
         recompute=config.recompute,
     )

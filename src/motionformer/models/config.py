@@ -102,7 +102,8 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":
         """The inverse of `to_dict`; an unknown key is an error that names it."""
-        return _from_dict(cls, values)
+        made: ModelConfig = _from_dict(cls, values)
+        return made
 
 
 def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
@@ -113,7 +114,7 @@ def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
     made = {}
     for name, value in values.items():
         if is_dataclass(hints[name]) and isinstance(value, Mapping):
-            value = _from_dict(hints[name], value)  # type: ignore[arg-type]
+            value = _from_dict(hints[name], value)
         elif isinstance(value, list):
             value = tuple(value)
         made[name] = value

@@ -31,9 +31,7 @@ _SMALL = ModelConfig(
 VARIANTS: dict[str, ModelConfig] = {
     # the paper's models
     "motionformer-base": _BASE,
-    "motionformer-hr": replace(
-        _BASE, position_grid=(14, 14), input=InputSpec(height=336, width=336, stride=8)
-    ),
+    "motionformer-hr": replace(_BASE, position_grid=(14, 14), input=InputSpec(height=336, width=336, stride=8)),
     "motionformer-l": replace(_BASE, input=InputSpec(frames=32, stride=3)),
     "motionformer-h": replace(
         _BASE,

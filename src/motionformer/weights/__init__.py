@@ -1,0 +1,1 @@
+"""Weights files in, models out."""
