@@ -1,1 +1,58 @@
-"""x"""
+"""Trajectory attention, Orthoformer and the Motionformer family of video transformers.
+
+    from motionformer import create_model, load_model
+    logits = create_model("motionformer-tiny", num_classes=5)(clip)      # clip [b 3 t H W]
+    model = load_model("k400_motionformer_224_16x4")
+
+Names are imported when first used, so that `motionformer --help` does not wait for PyTorch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motionformer.attention import DividedAttention as DividedAttention
+    from motionformer.attention import ExactAttention as ExactAttention
+    from motionformer.attention import JointAttention as JointAttention
+    from motionformer.attention import NystromAttention as NystromAttention
+    from motionformer.attention import OrthoformerAttention as OrthoformerAttention
+    from motionformer.attention import PerformerAttention as PerformerAttention
+    from motionformer.attention import TrajectoryAttention as TrajectoryAttention
+    from motionformer.attention import record_attention as record_attention
+    from motionformer.attention import select_prototypes as select_prototypes
+    from motionformer.errors import MotionformerError as MotionformerError
+    from motionformer.models import ModelConfig as ModelConfig
+    from motionformer.models import Motionformer as Motionformer
+    from motionformer.models import create_model as create_model
+    from motionformer.weights import from_image_weights as from_image_weights
+    from motionformer.weights import load_model as load_model
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "attention": (
+        "DividedAttention",
+        "ExactAttention",
+        "JointAttention",
+        "NystromAttention",
+        "OrthoformerAttention",
+        "PerformerAttention",
+        "TrajectoryAttention",
+        "record_attention",
+        "select_prototypes",
+    ),
+    "errors": ("MotionformerError",),
+    "models": ("ModelConfig", "Motionformer", "create_model"),
+    "weights": ("from_image_weights", "load_model"),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'motionformer' has no attribute {name!r}")
+    return getattr(import_module(f"motionformer.{_MODULE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *_MODULE))

@@ -62,4 +62,5 @@ def orthogonal_features(num: int, dim: int, generator: torch.Generator | None = 
     """Gaussian directions, orthogonal within each block of `dim`, with the lengths of Gaussian vectors."""
     blocks = [torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q for _ in range(-(-num // dim))]
     lengths = torch.randn(num, dim, generator=generator).norm(dim=1)
-    return torch.cat(blocks)[:num] * lengths[:, None]
+    features: Tensor = torch.cat(blocks)[:num] * lengths[:, None]
+    return features

@@ -1,0 +1,72 @@
+"""Fit named tensors into a model: as they are, resized, or reset, and say which; anything else is an error."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from motionformer.errors import CheckpointError
+from motionformer.models.motionformer import Motionformer
+from motionformer.models.positions import resize_space, resize_time
+from motionformer.weights.report import LoadReport
+
+PER_CLASS = ("head.classifier.", "head.classifiers.")
+
+
+def fit_tensors(
+    model: Motionformer,
+    tensors: Mapping[str, Tensor],
+    grid: tuple[int, int, int],
+    report: LoadReport,
+    *,
+    may_reset: tuple[str, ...] = (),
+) -> None:
+    """Load `tensors` into `model`. `grid` is the size of their position tables: frames, rows, columns.
+
+    Tables are interpolated to the model's; a classifier of another class count is reset; parameters whose name holds
+    one of `may_reset` keep their random start if the file lacks them. A tensor that is missing, left over or of
+    another shape is an error that names it.
+    """
+    wanted = model.state_dict()
+    fitted: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        if name not in wanted:
+            if name.startswith(PER_CLASS):
+                report.dropped[name] = "the model has other classes"
+                continue
+            raise CheckpointError(f"{report.source}: tensor {name!r} has no place in the model.")
+        there, here = tuple(wanted[name].shape), tuple(value.shape)
+        if here == there:
+            fitted[name] = value
+        elif name.startswith(PER_CLASS) and here[1:] == there[1:]:
+            report.reset[name] = f"{here[0]} classes in the file, {there[0]} in the model"
+        elif name.startswith("positions.") and here[1:] == there[1:]:
+            fitted[name] = _resize_table(name, value, grid, model.positions)
+            report.resized[name] = f"{here[0]} places to {there[0]}"
+        else:
+            raise CheckpointError(f"{report.source}: tensor {name!r} is {here}, the model needs {there}.")
+    for name in wanted.keys() - fitted.keys() - report.reset.keys():
+        if name.startswith(PER_CLASS) or any(part in name for part in may_reset):
+            report.reset[name] = "not in the file"
+        else:
+            missing = sorted(wanted.keys() - fitted.keys() - report.reset.keys())
+            raise CheckpointError(f"{report.source}: tensor {name!r} is missing ({len(missing)} are, in all).")
+    model.load_state_dict(fitted, strict=False)
+    report.loaded = len(fitted)
+
+
+def _resize_table(name: str, value: Tensor, here: tuple[int, int, int], positions: nn.Module) -> Tensor:
+    """A position table of a grid of `here`, for the model's own grid."""
+    frames, rows, columns = here
+    if name == "positions.time":
+        time: nn.Parameter = positions.time  # type: ignore[assignment]
+        return resize_time(value, time.shape[0])
+    there: tuple[int, int] = (positions.rows, positions.columns)  # type: ignore[assignment]
+    if name == "positions.space":
+        return resize_space(value, (rows, columns), there)
+    if name != "positions.table":
+        raise CheckpointError(f"tensor {name!r} is {tuple(value.shape)}, which the model's prefix tokens do not fit.")
+    from_frames = value.unflatten(0, (frames, rows * columns))
+    resized = [resize_space(frame, (rows, columns), there).flatten() for frame in from_frames]
+    frames_there: int = positions.frames  # type: ignore[assignment]
+    return resize_time(torch.stack(resized), frames_there).reshape(-1, value.shape[1])

@@ -1,0 +1,258 @@
+"""Start a video model from an image transformer (SPEC §5, "ImageNet start").
+
+Three families of key names are read, from a file or by hub name: timm (also the original DINO and DINOv2 files),
+Hugging Face ViT, and Hugging Face DINOv2. All become timm's names first; then one path goes into the model. Layer
+scale is folded into the projection it follows, so the video block needs none.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from motionformer.errors import CheckpointError, DownloadError
+from motionformer.models.config import InputSpec, ModelConfig
+from motionformer.models.motionformer import Motionformer
+from motionformer.models.variants import adapt_config
+from motionformer.weights.checkpoint import read_checkpoint
+from motionformer.weights.fit import fit_tensors
+from motionformer.weights.load import fetch_from_hub
+from motionformer.weights.report import LoadReport
+
+Inflation = Literal["central", "average"]
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NEW = (".attn.time.", ".time_attn.", ".norm_time.", "positions.time", "head.", ".projection")
+"""What an image model cannot have: these start as the video model initialises them."""
+
+
+def from_image_weights(
+    source: str | Path,
+    *,
+    num_classes: int | dict[str, int],
+    frames: int = 16,
+    size: int | tuple[int, int] = 224,
+    tubelet: int = 2,
+    patch: int | None = None,
+    inflation: Inflation = "central",
+    mean: tuple[float, float, float] | None = None,
+    std: tuple[float, float, float] | None = None,
+    **overrides: Any,
+) -> tuple[Motionformer, LoadReport]:
+    """A video model of the image model's width, depth and patch size, started from its weights; and what it took.
+
+    `mean` and `std` default to ImageNet's where the weights show layer scale (DINOv2), else to 0.5.
+    """
+    weights, report = read_image_weights(source)
+    config = adapt_config(
+        _matching_config(weights, report, mean, std),
+        num_classes=num_classes,
+        frames=frames,
+        size=size,
+        tubelet=tubelet,
+        **({} if patch is None else {"patch": patch}),
+        **overrides,
+    )
+    model = Motionformer(config)
+    load_image_weights(model, weights, report, inflation)
+    return model, report
+
+
+def load_image_weights(
+    model: Motionformer, weights: Mapping[str, Tensor], report: LoadReport, inflation: Inflation = "central"
+) -> None:
+    """Inflate image weights (timm names) into an existing model of the same width and depth.
+
+    `central` looks at the middle frame of each tubelet and ignores the others, `average` looks at all alike; on a
+    still clip both give the image model's tokens.
+    """
+    config = model.config
+    ours: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if name == "patch_embed.proj.weight":
+            kernel = resize_kernel(value, config.patch)
+            if kernel.shape != value.shape:
+                report.resized["tokens.proj.weight"] = f"patch {value.shape[-1]} to {config.patch}"
+            ours["tokens.proj.weight"] = inflate(kernel, config.tubelet, inflation)
+        elif name == "patch_embed.proj.bias":
+            ours["tokens.proj.bias"] = value
+        elif name == "cls_token":
+            ours["prefix"] = _fit_prefix(value, config, report)
+        elif name == "pos_embed":
+            ours.update(_positions(value[0], weights, config))
+        else:
+            ours[name] = value
+    if config.attention == "divided":
+        report.notes.append("time attention starts at random: an image model has none")
+    side = math.isqrt(_num_places(weights))
+    frames = config.grid[0] if config.positions == "joint" else 1
+    fit_tensors(model, ours, (frames, side, side), report, may_reset=NEW)
+
+
+def read_image_weights(source: str | Path) -> tuple[dict[str, Tensor], LoadReport]:
+    """Image weights under timm's names, in float32, layer scale folded in; and what was left out."""
+    path = Path(source).expanduser()
+    if not path.exists() and str(source).count("/") == 1 and not path.suffix:
+        path = _fetch(str(source))
+    tensors = read_checkpoint(path).tensors
+    report = LoadReport(str(source))
+    try:
+        weights = _fold_layer_scale(_to_timm(tensors, report), report)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return weights, report
+
+
+def inflate(kernel: Float[Tensor, "c 3 p p"], tubelet: int, how: Inflation) -> Float[Tensor, "c 3 {tubelet} p p"]:
+    """A 2-D kernel `[c 3 p p]` as a 3-D one `[c 3 tubelet p p]`."""
+    if how == "average":
+        return kernel.unsqueeze(2).repeat(1, 1, tubelet, 1, 1) / tubelet
+    if how != "central":
+        raise ValueError(f"inflation is 'central' or 'average', not {how!r}.")
+    inflated = kernel.new_zeros(*kernel.shape[:2], tubelet, *kernel.shape[2:])
+    inflated[:, :, tubelet // 2] = kernel
+    return inflated
+
+
+def resize_kernel(kernel: Float[Tensor, "c 3 p p"], patch: int) -> Float[Tensor, "c 3 {patch} {patch}"]:
+    """The kernel for another patch size that answers a resized patch most nearly as the old one answered the patch.
+
+    Resizing a patch is a linear map B; the new kernel is the least-squares solution of `new · B(patch) = old · patch`
+    (the pseudo-inverse resize of FlexiViT).
+    """
+    old = kernel.shape[-1]
+    if old == patch:
+        return kernel
+    basis = torch.eye(old * old, dtype=torch.float64).reshape(old * old, 1, old, old)
+    resized = F.interpolate(basis, size=(patch, patch), mode="bilinear", align_corners=False, antialias=patch < old)
+    solved = torch.linalg.pinv(resized.flatten(1)) @ kernel.double().flatten(2).flatten(0, 1).T
+    resized_kernel: Tensor = solved.T.reshape(*kernel.shape[:2], patch, patch).to(kernel.dtype)
+    return resized_kernel
+
+
+def _matching_config(
+    weights: Mapping[str, Tensor],
+    report: LoadReport,
+    mean: tuple[float, float, float] | None,
+    std: tuple[float, float, float] | None,
+) -> ModelConfig:
+    kernel = weights["patch_embed.proj.weight"]
+    dim = kernel.shape[0]
+    imagenet = any("layer scale" in reason for reason in report.dropped.values())
+    return ModelConfig(
+        dim=dim,
+        depth=1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks.")),
+        num_heads=dim // 64,
+        mlp_ratio=weights["blocks.0.mlp.fc1.weight"].shape[0] / dim,
+        patch=kernel.shape[-1],
+        qkv_bias="blocks.0.attn.qkv.bias" in weights,
+        hidden_head=False,
+        input=InputSpec(
+            mean=mean or (IMAGENET_MEAN if imagenet else (0.5, 0.5, 0.5)),
+            std=std or (IMAGENET_STD if imagenet else (0.5, 0.5, 0.5)),
+        ),
+        source=report.source,
+    )
+
+
+def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """The image's table as space, or repeated over frames as a joint table; the class token's entry as prefix."""
+    places = _num_places(weights)
+    prefix, space = table[: len(table) - places], table[len(table) - places :]
+    if len(prefix) < config.num_prefix_tokens:  # extra prefix tokens of the video model have no position yet
+        prefix = torch.cat((prefix, prefix.new_zeros(config.num_prefix_tokens - len(prefix), prefix.shape[1])))
+    found = {"positions.prefix": prefix[: config.num_prefix_tokens]} if config.num_prefix_tokens else {}
+    if config.positions == "joint":
+        return found | {"positions.table": space.repeat(config.grid[0], 1)}
+    return found | {"positions.space": space}
+
+
+def _num_places(weights: Mapping[str, Tensor]) -> int:
+    """Patches of the position table: the largest square that leaves room for at most a few prefix entries."""
+    entries = weights["pos_embed"].shape[1]
+    places = math.isqrt(entries) ** 2
+    if entries - places > 8:
+        raise CheckpointError(f"its position table of {entries} entries is no square grid.")
+    return places
+
+
+def _fit_prefix(token: Tensor, config: ModelConfig, report: LoadReport) -> Tensor:
+    missing = config.num_prefix_tokens - 1
+    if missing > 0:
+        report.notes.append(f"{missing} more prefix tokens start at zero")
+        token = torch.cat((token, token.new_zeros(1, missing, token.shape[2])), dim=1)
+    return token[:, : config.num_prefix_tokens]
+
+
+def _fetch(repo: str) -> Path:
+    try:
+        return fetch_from_hub(repo, "model.safetensors")
+    except DownloadError:
+        return fetch_from_hub(repo, "pytorch_model.bin")
+
+
+def _fold_layer_scale(weights: dict[str, Tensor], report: LoadReport) -> dict[str, Tensor]:
+    folded = {name: value.float() for name, value in weights.items()}
+    for name in [name for name in folded if re.fullmatch(r"blocks\.\d+\.ls[12]\.gamma", name)]:
+        gamma = folded.pop(name)
+        layer = name.replace("ls1.gamma", "attn.proj").replace("ls2.gamma", "mlp.fc2")
+        folded[f"{layer}.weight"] = folded[f"{layer}.weight"] * gamma[:, None]
+        folded[f"{layer}.bias"] = folded[f"{layer}.bias"] * gamma
+        report.dropped[name] = "layer scale, folded into the projection before it"
+    return folded
+
+
+def _to_timm(tensors: Mapping[str, Tensor], report: LoadReport) -> dict[str, Tensor]:
+    """Whatever the family, timm's names; heads, registers and training-only tensors are left out and reported."""
+    weights: dict[str, Tensor] = {}
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        name = re.sub(r"^(vit|dinov2|deit|base_encoder|encoder\.(?=blocks))\.", "", name)
+        for pattern, new in PATTERNS:
+            name = re.sub(pattern, new, name)
+        split = re.fullmatch(r"(blocks\.\d+\.attn)\.(query|key|value)\.(weight|bias)", name)
+        if split:
+            parts.setdefault(f"{split[1]}.qkv.{split[3]}", {})[split[2]] = value
+        elif re.match(
+            r"(cls_token|pos_embed|patch_embed\.proj\.|norm\.|blocks\.\d+\.(norm|attn|mlp\.fc|ls[12]))", name
+        ):
+            weights[name] = value
+        else:
+            report.dropped[name] = "no place in a video model"
+    for name, part in parts.items():
+        if set(part) != {"query", "key", "value"}:
+            raise CheckpointError(f"{name!r} has only {', '.join(sorted(part))}.")
+        weights[name] = torch.cat([part["query"], part["key"], part["value"]])
+    for name in (
+        "cls_token",
+        "pos_embed",
+        "patch_embed.proj.weight",
+        "blocks.0.attn.qkv.weight",
+        "blocks.0.mlp.fc1.weight",
+    ):
+        if name not in weights:
+            raise CheckpointError(f"not an image transformer that can be read: tensor {name!r} is missing.")
+    return weights
+
+
+PATTERNS = (
+    (r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),  # DINOv2 files that keep blocks in chunks
+    (r"^embeddings\.cls_token", "cls_token"),
+    (r"^embeddings\.position_embeddings", "pos_embed"),
+    (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+    (r"^encoder\.layer\.", "blocks."),
+    (r"^layernorm\.", "norm."),
+    (r"\.layernorm_before\.", ".norm1."),
+    (r"\.layernorm_after\.", ".norm2."),
+    (r"\.attention\.attention\.", ".attn."),
+    (r"\.attention\.output\.dense\.", ".attn.proj."),
+    (r"\.intermediate\.dense\.", ".mlp.fc1."),
+    (r"^(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+    (r"\.layer_scale([12])\.lambda1", r".ls\1.gamma"),
+)
+"""Hugging Face's names, one by one, as timm's."""

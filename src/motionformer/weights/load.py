@@ -1,0 +1,129 @@
+"""`load_model`: any weights of ours or the authors', by file, folder or name, in one line."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from motionformer.errors import CheckpointError, DownloadError, UnknownModelError
+from motionformer.models.config import ModelConfig
+from motionformer.models.motionformer import Motionformer
+from motionformer.models.variants import VARIANTS, adapt_config
+from motionformer.weights.checkpoint import Checkpoint, read_checkpoint
+from motionformer.weights.download import download
+from motionformer.weights.fit import fit_tensors
+from motionformer.weights.released import RELEASED, convert_released, infer_config, is_released_layout
+from motionformer.weights.report import LoadReport
+
+log = logging.getLogger("motionformer")
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+def load_model(
+    source: str | Path,
+    *,
+    num_classes: int | dict[str, int] | None = None,
+    frames: int | None = None,
+    size: int | tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    **overrides: Any,
+) -> Motionformer:
+    """A model with weights, in evaluation mode.
+
+    `source` is a folder made by `save_pretrained`, a released `.pyth` file, a released name such as
+    `k400_motionformer_224_16x4` (downloaded once), or `user/name` on the Hugging Face hub. Other class counts, frame
+    counts and sizes may be asked for; what was resized or reset for them is logged (`load_model_with_report`
+    returns it).
+    """
+    model, report = load_model_with_report(
+        source, num_classes=num_classes, frames=frames, size=size, num_heads=num_heads, **overrides
+    )
+    log.log(logging.WARNING if report.changed else logging.INFO, "%s", report)
+    return model
+
+
+def load_model_with_report(
+    source: str | Path,
+    *,
+    num_classes: int | dict[str, int] | None = None,
+    frames: int | None = None,
+    size: int | tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    **overrides: Any,
+) -> tuple[Motionformer, LoadReport]:
+    """`load_model`, and what happened to every tensor."""
+    checkpoint = read_checkpoint(find_weights(source))
+    report = LoadReport(str(source))
+    try:
+        config, tensors, report.dropped = _interpret(checkpoint, num_heads)
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+    if str(source) in RELEASED:
+        released = RELEASED[str(source)]
+        config = replace(config, input=released.input, source=released.name)
+    _, rows, columns = config.grid
+    table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
+    wanted = adapt_config(config, num_classes=num_classes, frames=frames, size=size, **overrides)
+    if wanted.grid != config.grid:  # tables of the size that was asked for, so that they can be trained there
+        wanted = replace(wanted, position_grid=None, position_frames=None)
+    if wanted.num_classes != config.num_classes:
+        wanted = replace(wanted, labels=None)
+    model = Motionformer(wanted)
+    fit_tensors(model, tensors, table, report, may_reset=(".attend.projection",))
+    return model.eval(), report
+
+
+def find_weights(source: str | Path) -> Path:
+    """The weights file that `source` means; fetches it if it is a name."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        if (path / WEIGHTS).is_file():
+            return path / WEIGHTS
+        raise CheckpointError(f"{path}: a folder of weights holds {CONFIG} and {WEIGHTS}; this one does not.")
+    if path.exists():
+        return path
+    name = str(source)
+    if name in RELEASED:
+        return download(RELEASED[name].filename, sha256=RELEASED[name].sha256)
+    if name.lower().replace("_", "-") in VARIANTS:
+        raise UnknownModelError(
+            f"{name!r} is an architecture without weights: create_model({name!r}) makes a new one. "
+            f"Released weights: {', '.join(RELEASED)}."
+        )
+    if name.count("/") == 1 and not path.suffix:
+        return fetch_from_hub(name, WEIGHTS, CONFIG)
+    raise UnknownModelError(
+        f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}."
+    )
+
+
+def fetch_from_hub(repo: str, *files: str, get: Callable[..., str] = hf_hub_download) -> Path:
+    """The first of `files` from a Hugging Face repository, the others beside it."""
+    try:
+        paths = [Path(get(repo, file)) for file in files]
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DownloadError(
+            f"{repo}: could not fetch {', '.join(files)} from the Hugging Face hub ({reason}). Offline: put the files "
+            f"in a folder and give its path."
+        ) from error
+    return paths[0]
+
+
+def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfig, dict[str, Any], dict[str, str]]:
+    """Whose weights these are: ours (with `config.json` beside them) or the authors'."""
+    tensors = checkpoint.tensors
+    if is_released_layout(tensors):
+        config = infer_config(tensors, checkpoint.cfg, num_heads)
+        return config, *convert_released(tensors, config)
+    if "config" in checkpoint.cfg:
+        return ModelConfig.from_dict(checkpoint.cfg["config"]), tensors, {}
+    if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
+        raise CheckpointError("these are image weights: start a video model from them with from_image_weights(...).")
+    raise CheckpointError(
+        f"neither a released video model (no 'temp_embed' or 'st_embed') nor one of ours (no {CONFIG} beside it)."
+    )
