@@ -1,4 +1,72 @@
-"""`motionformer convert`"""
+"""`motionformer convert`: weights of any origin become a folder that `load_model` and the hub read."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
 
 
-def convert() -> None: ...
+def convert(
+    source: Annotated[str, typer.Argument(help="A released name or .pyth file, image weights, or a folder of ours.")],
+    target: Annotated[Path, typer.Argument(help="The folder to make: config.json and model.safetensors.")],
+    classes: Annotated[int | None, typer.Option(help="Another number of classes: resets the classifier.")] = None,
+    frames: Annotated[int | None, typer.Option(help="Another number of frames: resizes the time table.")] = None,
+    size: Annotated[int | None, typer.Option(help="Another clip size in pixels: resizes the space table.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads, where the file does not tell.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="A text file of class names, one a line, kept with the weights.")
+    ] = None,
+    from_image: Annotated[bool, typer.Option("--from-image", help="Start a video model from image weights.")] = False,
+    attention: Annotated[str, typer.Option(help="With --from-image: trajectory, joint or divided.")] = "trajectory",
+    inflation: Annotated[str, typer.Option(help="With --from-image: central or average.")] = "central",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that is already there.")] = False,
+) -> None:
+    """Turn released or image weights into a folder of config.json and model.safetensors.
+
+    Examples:
+
+        motionformer convert k400_motionformer_224_16x4 weights/k400
+
+        motionformer convert ssv2_joint_224_16x4.pyth weights/ssv2-joint --labels ssv2_classes.txt
+
+        motionformer convert dinov2_vits14.safetensors weights/start --from-image --classes 5 --frames 8 --size 112
+    """
+    from dataclasses import replace
+
+    from motionformer.errors import MotionformerError
+    from motionformer.weights import from_image_weights, load_model_with_report
+
+    if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
+        raise MotionformerError(f"{target} is already there: choose another folder, or add --overwrite.")
+    if from_image:
+        how: Any = inflation
+        model, report = from_image_weights(
+            source,
+            num_classes=classes or 400,
+            frames=frames or 16,
+            size=size or 224,
+            inflation=how,
+            attention=attention,
+        )
+    else:
+        model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)
+    if labels is not None:
+        model.config = replace(model.config, labels=read_labels(labels, model.config.num_classes))
+    model.save_pretrained(target)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(str(report))
+    console.print(f"written: {target} ({sum(f.stat().st_size for f in target.iterdir()) / 1e6:.1f} MB)")
+
+
+def read_labels(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
+    """Class names, one a line; an error if there are not as many as classes."""
+    from motionformer.errors import MotionformerError
+
+    try:
+        names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise MotionformerError(f"{path}: cannot be read as class names ({error}).") from error
+    if names and len(names) != num_classes:
+        raise MotionformerError(f"{path}: {len(names)} names for {num_classes} classes.")
+    return names

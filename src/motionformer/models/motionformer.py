@@ -1,5 +1,6 @@
 """The whole model: clip → tokens → blocks → class token → logits (SPEC §2)."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ class Motionformer(
         self.tokens = Tokens(config.dim, config.patch, config.tubelet)
         self.prefix = nn.Parameter(torch.zeros(1, config.num_prefix_tokens, config.dim))
         self.positions = build_positions(config)
-        rates = torch.linspace(0.0, config.drop_path, config.depth, device="cpu").tolist()
+        rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
         self.norm = nn.LayerNorm(config.dim, eps=EPS)
         self.head = build_head(config)
@@ -63,6 +64,18 @@ class Motionformer(
         x = self.tokens(clip)
         x = torch.cat((self.prefix.to(x.dtype).expand(x.shape[0], -1, -1), x), dim=1)
         return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write `config.json` and `model.safetensors`, for `load_model`, `from_pretrained` and the hub."""
+        return super().save_pretrained(save_directory, **{"config": self._as_json(), **options})
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload to the Hugging Face hub."""
+        return super().push_to_hub(repo_id, **{"config": self._as_json(), **options})
+
+    def _as_json(self) -> dict[str, Any]:
+        """The configuration as it is now: labels may have been added since the model was built."""
+        return {"config": self.config.to_dict()}
 
 
 def initialise(model: Motionformer) -> None:

@@ -77,6 +77,12 @@ def load_model_with_report(
     return model.eval(), report
 
 
+def read_config(source: str | Path) -> ModelConfig:
+    """What model `source` holds the weights of, without building it."""
+    checkpoint = read_checkpoint(find_weights(source))
+    return _interpret(checkpoint, None)[0]
+
+
 def find_weights(source: str | Path) -> Path:
     """The weights file that `source` means; fetches it if it is a name."""
     path = Path(source).expanduser()

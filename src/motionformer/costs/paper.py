@@ -1,0 +1,82 @@
+"""The paper's way to count: multiply-adds of its equations done literally, one view (SPEC §5).
+
+LayerNorm counts 5 an element; softmax, GELU and additions count nothing. The published figures come from a counter
+that reports an `einsum` to four digits, which shows in the last digit of one of them, so it is done here too
+(docs/decisions.md, "counting as the paper does").
+"""
+
+from motionformer.models.config import ModelConfig
+
+
+def paper_macs(config: ModelConfig) -> float:
+    """Multiply-adds of one clip through the model as the paper writes it, every projection of every token done."""
+    f, rows, columns = config.grid
+    s, c = rows * columns, config.dim
+    n = f * s
+    tokens = n + config.num_prefix_tokens
+    embed = n * 3 * config.tubelet * config.patch**2 * c
+    mlp = 2 * tokens * c * int(config.mlp_ratio * c)
+    attention, norms = _attention(config, f, s)
+    block = attention + mlp + (norms + 1) * _norm(tokens, c)
+    return embed + config.depth * block + _norm(tokens, c) + _head(config)
+
+
+def released_parameters(config: ModelConfig) -> dict[str, int]:
+    """Parameters that the authors' code has for this model and ours does not, by reason."""
+    c = config.dim
+    extra: dict[str, int] = {}
+    if config.tubelet > 1:
+        extra["the 2-D tokeniser, which is never used"] = 3 * config.patch**2 * c + c
+    if config.positions == "joint":
+        extra["the spatial position table beside the joint one"] = (config.grid[1] * config.grid[2] + 1) * c
+    if config.attention == "trajectory" and config.time == "attention":
+        extra["the temporal key bias, which cancels in the softmax"] = config.depth * c
+        if not config.project_values:
+            extra["the temporal value projection, which is never used"] = config.depth * (c * c + c)
+    return extra
+
+
+def _attention(config: ModelConfig, f: int, s: int) -> tuple[float, int]:
+    """Multiply-adds of a block's attention, and how many norms stand before attentions."""
+    c, n, p = config.dim, f * s, config.num_prefix_tokens
+    tokens = n + p
+    project = 4 * tokens * c * c
+    prefix = 2 * p * tokens * c
+    if config.attention == "joint":
+        return project + _softmax_attention(config, tokens, tokens, 1), 1
+    if config.attention == "divided":
+        return 2 * project + 2 * prefix + 2 * n * (f + p) * c + 2 * n * (s + p) * c, 2
+    along_time: float = 0.0
+    if config.time == "attention":
+        along_time = n * c * c + n * f * c * 2 * c + 2 * _einsum(n * f * c)
+    return project + prefix + _softmax_attention(config, n, n, f) + along_time, 1
+
+
+def _softmax_attention(config: ModelConfig, n: int, m: int, f: int) -> float:
+    """n queries, m keys in f frames: logits and pooling, or what the approximation does instead."""
+    c, r = config.dim, config.attend.num_prototypes
+    if config.attend.kind in ("exact", "norm_st"):
+        return n * m * c + (_einsum(n * m * c) if config.attention == "trajectory" else n * m * c)
+    if config.attend.kind == "performer":
+        features = config.attend.num_features * config.num_heads
+        return (n + m) * config.attend.num_features * c + (m * c + m + n * f * c + n * f) * features / config.num_heads
+    candidates = n + m if config.attend.candidates == "queries+keys" else n
+    search = candidates * r * c if config.attend.kind == "orthoformer" else 0
+    inverse = 0.0
+    if config.attend.kind == "nystrom":
+        inverse = config.num_heads * (6 * 4 * r**3) + r * r * f * c
+    return search + n * r * c + 2 * r * m * c + inverse + n * r * f * c
+
+
+def _norm(tokens: int, c: int) -> int:
+    return 5 * tokens * c
+
+
+def _head(config: ModelConfig) -> int:
+    classes = sum(config.num_classes.values()) if isinstance(config.num_classes, dict) else config.num_classes
+    return config.dim * (classes + (config.dim if config.hidden_head else 0))
+
+
+def _einsum(macs: int) -> float:
+    """As the counter prints it: twice the multiply-adds, to four digits."""
+    return float(f"{2 * macs:.3e}") / 2
