@@ -47,6 +47,8 @@ _HOME = {
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
+__all__ = sorted(_MODULE)
+
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE:

@@ -78,8 +78,7 @@ class OrthoformerAttention(Attend):
         query_mask: Bool[Tensor, "b n"] | None = None,
     ) -> Pool:
         scale = q.shape[-1] ** -0.25
-        with torch.no_grad():
-            prototypes = self._choose(q.detach() * scale, k.detach() * scale, frames, bias, query_mask)
+        prototypes = self._choose(q.detach() * scale, k.detach() * scale, frames, bias, query_mask)
         penalty = prototypes.square().sum(dim=-1) / 2 if self.refine else torch.zeros_like(prototypes[..., 0])
         values = self._read(prototypes, k * scale, v, frames, bias, penalty)
         if self.shared:

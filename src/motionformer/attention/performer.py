@@ -60,7 +60,14 @@ class PerformerAttention(Attend):
 
 def orthogonal_features(num: int, dim: int, generator: torch.Generator | None = None) -> Float[Tensor, "{num} {dim}"]:
     """Gaussian directions, orthogonal within each block of `dim`, with the lengths of Gaussian vectors."""
-    blocks = [torch.linalg.qr(torch.randn(dim, dim, generator=generator)).Q for _ in range(-(-num // dim))]
+    blocks = [_random_rotation(dim, generator) for _ in range(-(-num // dim))]
     lengths = torch.randn(num, dim, generator=generator).norm(dim=1)
     features: Tensor = torch.cat(blocks)[:num] * lengths[:, None]
     return features
+
+
+def _random_rotation(dim: int, generator: torch.Generator | None) -> Float[Tensor, "{dim} {dim}"]:
+    """Uniform over all rotations: QR alone is not, until the signs of R are taken out."""
+    q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator))
+    rotation: Tensor = q * r.diagonal().sign()
+    return rotation

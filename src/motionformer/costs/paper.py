@@ -45,7 +45,7 @@ def _attention(config: ModelConfig, f: int, s: int) -> tuple[float, int]:
     if config.attention == "joint":
         return project + _softmax_attention(config, tokens, tokens, 1), 1
     if config.attention == "divided":
-        return 2 * project + 2 * prefix + 2 * n * (f + p) * c + 2 * n * (s + p) * c, 2
+        return float(2 * project + 2 * prefix + 2 * n * (f + p) * c + 2 * n * (s + p) * c), 2
     along_time: float = 0.0
     if config.time == "attention":
         along_time = n * c * c + n * f * c * 2 * c + 2 * _einsum(n * f * c)
@@ -56,7 +56,7 @@ def _softmax_attention(config: ModelConfig, n: int, m: int, f: int) -> float:
     """n queries, m keys in f frames: logits and pooling, or what the approximation does instead."""
     c, r = config.dim, config.attend.num_prototypes
     if config.attend.kind in ("exact", "norm_st"):
-        return n * m * c + (_einsum(n * m * c) if config.attention == "trajectory" else n * m * c)
+        return n * m * c + (_einsum(n * m * c) if config.attention == "trajectory" else float(n * m * c))
     if config.attend.kind == "performer":
         features = config.attend.num_features * config.num_heads
         return (n + m) * config.attend.num_features * c + (m * c + m + n * f * c + n * f) * features / config.num_heads
@@ -65,7 +65,7 @@ def _softmax_attention(config: ModelConfig, n: int, m: int, f: int) -> float:
     inverse = 0.0
     if config.attend.kind == "nystrom":
         inverse = config.num_heads * (6 * 4 * r**3) + r * r * f * c
-    return search + n * r * c + 2 * r * m * c + inverse + n * r * f * c
+    return float(search + n * r * c + 2 * r * m * c + inverse + n * r * f * c)
 
 
 def _norm(tokens: int, c: int) -> int:

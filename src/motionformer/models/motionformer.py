@@ -29,9 +29,9 @@ class Motionformer(
     model was built from, and `config.input` what clips it was made for.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, architecture: ModelConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config = config = architecture
         self.tokens = Tokens(config.dim, config.patch, config.tubelet)
         self.prefix = nn.Parameter(torch.zeros(1, config.num_prefix_tokens, config.dim))
         self.positions = build_positions(config)
@@ -75,7 +75,7 @@ class Motionformer(
 
     def _as_json(self) -> dict[str, Any]:
         """The configuration as it is now: labels may have been added since the model was built."""
-        return {"config": self.config.to_dict()}
+        return {"architecture": self.config.to_dict()}
 
 
 def initialise(model: Motionformer) -> None:

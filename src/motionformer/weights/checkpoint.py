@@ -53,14 +53,14 @@ def _load_without_code(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        found = re.search(r"(?:GLOBAL|global:?|class)\s+`?([\w.]+)", str(error))
-        name = found.group(1) if found and "." in found.group(1) else None
-        if name is not None:
+        found = re.search(r"Unsupported [\w ]+: (?:GLOBAL )?([\w.]+)", str(error))
+        if found:
             raise CheckpointError(
-                f"{path}: holds pickled code or objects ({name}), which is not loaded: it could run anything. "
+                f"{path}: holds pickled code or objects ({found[1]}), which is not loaded: it could run anything. "
                 "Save the weights alone, as a dict of tensors or as safetensors."
             ) from error
-        raise CheckpointError(f"{path}: not a checkpoint ({_first_line(error)}).") from error
+        reason = re.search(r"WeightsUnpickler error: *(.*)", str(error))
+        raise CheckpointError(f"{path}: not a checkpoint ({reason[1] if reason else _first_line(error)}).") from error
     except (RuntimeError, EOFError, ValueError, KeyError, OSError, zipfile.BadZipFile, AttributeError) as error:
         raise CheckpointError(f"{path}: not a checkpoint, or a damaged one ({_first_line(error)}).") from error
 

@@ -126,8 +126,11 @@ def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConf
     if is_released_layout(tensors):
         config = infer_config(tensors, checkpoint.cfg, num_heads)
         return config, *convert_released(tensors, config)
-    if "config" in checkpoint.cfg:
-        return ModelConfig.from_dict(checkpoint.cfg["config"]), tensors, {}
+    if "architecture" in checkpoint.cfg:
+        try:
+            return ModelConfig.from_dict(checkpoint.cfg["architecture"]), tensors, {}
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"{CONFIG} does not describe a model ({error})") from error
     if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
         raise CheckpointError("these are image weights: start a video model from them with from_image_weights(...).")
     raise CheckpointError(

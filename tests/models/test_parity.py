@@ -1,0 +1,115 @@
+"""The authors' release, number for number: logits, intermediate tensors, gradients, three steps of AdamW."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from motionformer import Motionformer, record_attention
+from motionformer.weights.fit import fit_tensors
+from motionformer.weights.released import convert_released, infer_config
+from motionformer.weights.report import LoadReport
+from tests.parity_files import PARITY, close
+
+MODELS: dict[str, dict[str, Any]] = json.loads((PARITY / "fixtures.json").read_text())["models"]
+
+
+def load(name: str) -> tuple[Motionformer, dict[str, Tensor]]:
+    """The model of a fixture, its architecture inferred from the tensors and a YAML like the released ones."""
+    spec = MODELS[name]["config"]
+    file = load_file(PARITY / MODELS[name]["file"])
+    state = {key.removeprefix("weights."): value for key, value in file.items() if key.startswith("weights.")}
+    vit = {
+        "NUM_HEADS": spec["num_heads"],
+        "USE_ORIGINAL_TRAJ_ATTN_CODE": spec["use_original_traj_code"],
+        "APPROX_ATTN_TYPE": spec["approx"],
+        "APPROX_ATTN_DIM": spec["num_landmarks"],
+        "HEAD_ACT": spec["head_act"],
+        "DROP_PATH": 0.0,
+    }
+    config = infer_config(state, {"VIT": vit, "DATA": {"TRAIN_CROP_SIZE": spec["img_size"]}})
+    model = Motionformer(config).eval()
+    tensors, _ = convert_released(state, config)
+    if "performer_projection" in file:
+        tensors |= {f"blocks.{i}.attn.attend.projection": file["performer_projection"] for i in range(config.depth)}
+    fit_tensors(model, tensors, (config.grid[0], *(config.position_grid or config.grid[1:])), LoadReport(name))
+    return model, file
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits(name: str) -> None:
+    model, file = load(name)
+    with torch.no_grad():
+        logits = model(file["input"])
+    if isinstance(logits, dict):
+        close(logits["verb"], file["output_verb"])
+        close(logits["noun"], file["output_noun"])
+        close(logits["verb"].softmax(-1), file["output_verb_probs"])
+    else:
+        close(logits, file["output"])
+        close(logits.softmax(-1), file["output_probs"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_inside_the_first_block(name: str) -> None:
+    """In double precision, so that only the file's own rounding is left, which is relative to a tensor's scale."""
+    model, file = load(name)
+    model.double()
+    seen: dict[str, Tensor] = {}
+    block = model.blocks[0]
+    block.register_forward_hook(lambda _m, args, out: seen.update(block0_in=args[0], block0_out=out))
+    block.attn.register_forward_hook(lambda _m, args, out: seen.update(block0_attn_in=args[0], block0_attn=out))
+    if "block0_timeattn" in file:
+        block.time_attn.register_forward_hook(lambda _m, args, out: seen.update(block0_timeattn=out))
+    model.head.hidden.register_forward_hook(lambda _m, args, out: seen.update(features=out))
+    with torch.no_grad(), record_attention(model) as records:
+        model(file["input"].double())
+    assert {"block0_in", "block0_attn_in", "block0_attn", "block0_out", "features"} <= seen.keys()
+    for key, value in seen.items():
+        expected = file[key].double()
+        torch.testing.assert_close(value, expected, atol=1e-5 * max(1.0, expected.abs().max().item()), rtol=1e-4)
+    if MODELS[name]["config"]["attention"] == "trajectory":
+        close(records["blocks.0.attn"].time.float(), file["block0_attn_weights"])
+    elif MODELS[name]["config"]["attention"] == "joint":
+        close(records["blocks.0.attn"].space[:, :, :, 0].float(), file["block0_attn_weights"])
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "grads" in MODELS[name]])
+def test_gradients_and_three_steps_of_adamw(name: str) -> None:
+    """Compared in the release's names; what we do not carry (a bias that cancels, unused halves) is left out."""
+    model, file = load(name)
+    grads = load_file(PARITY / MODELS[name]["grads"]["file"])
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, betas=(0.9, 0.999), eps=1e-8)
+    for step, expected_loss in enumerate(MODELS[name]["grads"]["losses"]):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(file["input"]), grads["label"], label_smoothing=0.2)
+        loss.backward()
+        assert loss.item() == pytest.approx(expected_loss, abs=1e-5, rel=1e-4)
+        if step == 0:
+            for _, (found, expected) in ours_and_theirs(model, grads, "grad.", lambda p: p.grad):
+                close(found, expected)
+        optimizer.step()
+    for key, (found, expected) in ours_and_theirs(model, grads, "after3.", lambda p: p.detach()):
+        if key.endswith("attn.qkv.bias"):  # the key third cancels in the softmax: its gradient is nothing but rounding
+            found, expected = (torch.cat((x.chunk(3)[0], x.chunk(3)[2])) for x in (found, expected))
+        off = (found - expected).abs() > 1e-5 + 1e-4 * expected.abs()
+        # Adam divides by the gradient's size: where that is near zero the file's own rounding becomes a whole step.
+        # In double precision the same few elements differ from the file.
+        assert off.sum() <= max(1, 0.001 * off.numel()), key
+        assert (found - expected).abs().max() < 3 * 1e-3, key
+
+
+def ours_and_theirs(
+    model: Motionformer, grads: dict[str, Tensor], prefix: str, pick: Callable[[Tensor], Tensor]
+) -> list[tuple[str, tuple[Tensor, Tensor]]]:
+    """Each tensor of the release that our model carries, beside ours."""
+    released = {key.removeprefix(prefix): value for key, value in grads.items() if key.startswith(prefix)}
+    expected, _ = convert_released(released, model.config)
+    ours = {name: pick(parameter) for name, parameter in model.named_parameters()}
+    assert ours.keys() == expected.keys()
+    return [(name, (ours[name], expected[name])) for name in ours]

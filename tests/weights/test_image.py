@@ -1,0 +1,197 @@
+"""Starting from image transformers: three families of names, inflation, other patch sizes, layer scale."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor
+
+from motionformer import from_image_weights, load_model
+from motionformer.errors import CheckpointError
+from motionformer.weights.image import inflate, read_image_weights, resize_kernel
+
+DIM, DEPTH, PATCH, SIDE = 64, 2, 8, 4
+
+
+def timm_weights(layer_scale: bool = False) -> dict[str, Tensor]:
+    """A random image transformer under timm's names."""
+
+    def r(*shape: int) -> Tensor:
+        return 0.2 * torch.randn(*shape)
+
+    weights = {
+        "cls_token": r(1, 1, DIM),
+        "pos_embed": r(1, 1 + SIDE * SIDE, DIM),
+        "patch_embed.proj.weight": r(DIM, 3, PATCH, PATCH),
+        "patch_embed.proj.bias": r(DIM),
+        "norm.weight": 1 + r(DIM),
+        "norm.bias": r(DIM),
+        "head.weight": r(10, DIM),
+        "head.bias": r(10),
+    }
+    for i in range(DEPTH):
+        for name, shape in {
+            "norm1.weight": (DIM,),
+            "norm1.bias": (DIM,),
+            "attn.qkv.weight": (3 * DIM, DIM),
+            "attn.qkv.bias": (3 * DIM,),
+            "attn.proj.weight": (DIM, DIM),
+            "attn.proj.bias": (DIM,),
+            "norm2.weight": (DIM,),
+            "norm2.bias": (DIM,),
+            "mlp.fc1.weight": (4 * DIM, DIM),
+            "mlp.fc1.bias": (4 * DIM,),
+            "mlp.fc2.weight": (DIM, 4 * DIM),
+            "mlp.fc2.bias": (DIM,),
+        }.items():
+            weights[f"blocks.{i}.{name}"] = r(*shape)
+        if layer_scale:
+            weights |= {f"blocks.{i}.ls1.gamma": r(DIM), f"blocks.{i}.ls2.gamma": r(DIM)}
+    return weights
+
+
+def image_transformer(weights: dict[str, Tensor], image: Tensor) -> Tensor:
+    """The image model itself, written down: class token features of `[b 3 H W]`."""
+    x = F.conv2d(image, weights["patch_embed.proj.weight"], weights["patch_embed.proj.bias"], stride=PATCH)
+    x = torch.cat((weights["cls_token"].expand(len(image), -1, -1), x.flatten(2).transpose(1, 2)), dim=1)
+    x = x + weights["pos_embed"]
+    for i in range(DEPTH):
+        w = {k.removeprefix(f"blocks.{i}."): v for k, v in weights.items() if k.startswith(f"blocks.{i}.")}
+        y = F.layer_norm(x, (DIM,), w["norm1.weight"], w["norm1.bias"], 1e-6)
+        q, k, v = F.linear(y, w["attn.qkv.weight"], w["attn.qkv.bias"]).chunk(3, dim=-1)
+        y = F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+        y = F.linear(y, w["attn.proj.weight"], w["attn.proj.bias"])
+        x = x + y * w.get("ls1.gamma", torch.ones(DIM))
+        y = F.layer_norm(x, (DIM,), w["norm2.weight"], w["norm2.bias"], 1e-6)
+        y = F.linear(
+            F.gelu(F.linear(y, w["mlp.fc1.weight"], w["mlp.fc1.bias"])), w["mlp.fc2.weight"], w["mlp.fc2.bias"]
+        )
+        x = x + y * w.get("ls2.gamma", torch.ones(DIM))
+    return F.layer_norm(x, (DIM,), weights["norm.weight"], weights["norm.bias"], 1e-6)[:, 0]
+
+
+def huggingface(weights: dict[str, Tensor], dino: bool) -> dict[str, Tensor]:
+    """The same weights under Hugging Face's names."""
+    out: dict[str, Tensor] = {}
+    prefix = "" if dino else "vit."
+    for name, value in weights.items():
+        if name.startswith("head."):
+            out[name.replace("head", "classifier")] = value
+            continue
+        name = name.replace("cls_token", "embeddings.cls_token").replace("pos_embed", "embeddings.position_embeddings")
+        name = name.replace("patch_embed.proj", "embeddings.patch_embeddings.projection")
+        if name.startswith("norm."):
+            name = "layernorm." + name.removeprefix("norm.")
+        name = name.replace("blocks.", "encoder.layer.")
+        if ".attn.qkv." in name:
+            for part, third in zip(("query", "key", "value"), value.chunk(3), strict=True):
+                out[prefix + name.replace("attn.qkv", f"attention.attention.{part}")] = third
+            continue
+        name = name.replace("attn.proj", "attention.output.dense")
+        if dino:
+            name = name.replace("ls1.gamma", "layer_scale1.lambda1").replace("ls2.gamma", "layer_scale2.lambda1")
+        else:
+            name = name.replace("norm1", "layernorm_before").replace("norm2", "layernorm_after")
+            name = name.replace("mlp.fc1", "intermediate.dense").replace("mlp.fc2", "output.dense")
+        out[prefix + name] = value
+    if dino:
+        out["embeddings.mask_token"] = torch.zeros(1, DIM)
+    return out
+
+
+FAMILIES = {
+    "timm": lambda w: w,
+    "dino": lambda w: {f"backbone.{k}": v for k, v in w.items()} | {"head.mlp.0.weight": torch.zeros(2)},
+    "dinov2-chunked": lambda w: (
+        {k.replace("blocks.", "blocks.0."): v for k, v in w.items()} | {"mask_token": torch.zeros(1, DIM)}
+    ),
+    "hf-vit": lambda w: huggingface(w, dino=False),
+    "hf-dinov2": lambda w: huggingface(w, dino=True),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("inflation", ["central", "average"])
+def test_a_still_clip_gives_the_image_models_features(family: str, inflation: str, tmp_path: Path) -> None:
+    """One token frame, joint attention: the video model is the image model, whatever the file's names."""
+    weights = timm_weights(layer_scale="v2" in family)
+    save_file({k: v.contiguous() for k, v in FAMILIES[family](weights).items()}, tmp_path / "x.safetensors")
+    model, report = from_image_weights(
+        tmp_path / "x.safetensors", num_classes=0, frames=2, size=32, attention="joint", inflation=inflation
+    )
+    image = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        found = model.eval()(image[:, :, None].repeat(1, 1, 2, 1, 1))
+    torch.testing.assert_close(found, image_transformer(weights, image), atol=1e-4, rtol=1e-3)
+    assert any(reason == "no place in a video model" for reason in report.dropped.values())
+    assert model.config.input.mean[0] == (0.485 if "v2" in family else 0.5)
+
+
+def test_trajectory_and_divided_say_what_is_new(tmp_path: Path) -> None:
+    torch.save({"teacher": timm_weights()}, tmp_path / "x.pth")
+    for attention, part in (("trajectory", "attn.time.to_query.weight"), ("divided", "time_attn.qkv.weight")):
+        model, report = from_image_weights(
+            tmp_path / "x.pth", num_classes=5, frames=4, size=(40, 24), attention=attention
+        )
+        assert model(torch.zeros(1, 3, 4, 40, 24)).shape == (1, 5)
+        assert f"blocks.0.{part}" in report.reset
+        assert "positions.space" in report.resized
+        assert "blocks.0.mlp.fc1.weight" not in report.reset
+
+
+def test_joint_positions_repeat_the_image_table(tmp_path: Path) -> None:
+    weights = timm_weights()
+    torch.save(weights, tmp_path / "x.pth")
+    model, _ = from_image_weights(tmp_path / "x.pth", num_classes=2, frames=6, size=32, positions="joint")
+    assert torch.equal(model.positions.table, weights["pos_embed"][0, 1:].repeat(3, 1))
+
+
+def test_inflation() -> None:
+    kernel = torch.randn(4, 3, 2, 2)
+    assert torch.equal(inflate(kernel, 2, "central")[:, :, 1], kernel)
+    assert inflate(kernel, 2, "central")[:, :, 0].abs().sum() == 0
+    assert torch.equal(inflate(kernel, 3, "central")[:, :, 1], kernel)
+    torch.testing.assert_close(inflate(kernel, 3, "average").sum(dim=2), kernel)
+
+
+@pytest.mark.parametrize("patch", [6, 12, 16])
+def test_another_patch_size_answers_resized_patches_alike(patch: int, tmp_path: Path) -> None:
+    kernel = torch.randn(5, 3, 8, 8)
+    smooth = F.interpolate(torch.randn(7, 3, 3, 3), size=(8, 8), mode="bicubic")
+    larger = F.interpolate(smooth, size=(patch, patch), mode="bilinear", antialias=patch < 8)
+    found = F.conv2d(larger, resize_kernel(kernel, patch)).flatten(1)
+    expected = F.conv2d(smooth, kernel).flatten(1)
+    error = (found - expected).norm() / expected.norm()
+    assert error < (1e-4 if patch > 8 else 0.25)  # enlarging loses nothing, shrinking loses detail
+    torch.save(timm_weights(), tmp_path / "x.pth")
+    model, report = from_image_weights(tmp_path / "x.pth", num_classes=2, frames=2, size=2 * patch, patch=patch)
+    assert model.config.patch == patch
+    assert report.resized["tokens.proj.weight"] == f"patch 8 to {patch}"
+
+
+def test_wrong_files(tmp_path: Path) -> None:
+    weights = timm_weights()
+    del weights["pos_embed"]
+    torch.save(weights, tmp_path / "x.pth")
+    with pytest.raises(CheckpointError, match="tensor 'pos_embed' is missing"):
+        read_image_weights(tmp_path / "x.pth")
+    torch.save(timm_weights(), tmp_path / "y.pth")
+    with pytest.raises(CheckpointError, match="these are image weights: start a video model from them"):
+        load_model(tmp_path / "y.pth")
+
+
+def test_real_dinov2_weights(shared: Path) -> None:
+    """On one token frame with joint attention, features of the real model: finite, and alike for a shifted image."""
+    path = shared / "weights" / "dinov2_vits14_fp16.safetensors"
+    model, report = from_image_weights(path, num_classes=0, frames=2, size=98, attention="joint")
+    assert not [name for name in report.reset if "positions.time" not in name]
+    generator = torch.Generator().manual_seed(0)
+    image = F.interpolate(torch.randn(2, 3, 12, 12, generator=generator), size=(98, 98), mode="bicubic")
+    image = torch.cat((image, image.roll(3, dims=-1)))
+    with torch.no_grad():
+        features = F.normalize(model.eval()(image[:, :, None].repeat(1, 1, 2, 1, 1)), dim=-1)
+    alike = features @ features.T
+    assert alike[0, 2] > alike[0, 1]
+    assert alike[1, 3] > alike[0, 1]
