@@ -1,5 +1,6 @@
 """The whole model: clip → tokens → blocks → class token → logits (SPEC §2)."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ class Motionformer(
     library_name="motionformer",
     license="mit",
     tags=["video-classification", "trajectory-attention"],
-    coders={ModelConfig: (lambda config: config.to_dict(), lambda values: ModelConfig.from_dict(values))},
 ):
     """A video transformer: normalised clips `[b 3 t H W]` in, logits out.
 
@@ -29,9 +29,10 @@ class Motionformer(
     model was built from, and `config.input` what clips it was made for.
     """
 
-    def __init__(self, architecture: ModelConfig) -> None:
+    def __init__(self, architecture: ModelConfig | Mapping[str, Any]) -> None:
         super().__init__()
-        self.config = config = architecture
+        config = architecture if isinstance(architecture, ModelConfig) else ModelConfig.from_dict(architecture)
+        self.config = config
         self.tokens = Tokens(config.dim, config.patch, config.tubelet)
         self.prefix = nn.Parameter(torch.zeros(1, config.num_prefix_tokens, config.dim))
         self.positions = build_positions(config)

@@ -40,7 +40,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise CheckpointError(f"{path}: the file is empty.")
     if path.suffix == ".safetensors":
         try:
-            return Checkpoint(path, load_file(path), _sibling_config(path))
+            return Checkpoint(path, strip_wrappers(load_file(path)), _sibling_config(path))
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: not a readable safetensors file ({error}).") from error
     content = _load_without_code(path)
