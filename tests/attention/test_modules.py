@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from motionformer import DividedAttention, JointAttention, OrthoformerAttention, TrajectoryAttention, record_attention
 from motionformer.attention import TemporalAverage
-from motionformer.attention.follow import Projections, _Follow, follow
+from motionformer.attention import follow as following
+from motionformer.attention.follow import Projections, follow
+from motionformer.attention.follow_backward import follow_frugally
 from tests.literal.loops import loop_trajectory
 from tests.literal.trajectory import LiteralTrajectoryAttention
 from tests.parity_files import PARITY, close
@@ -92,7 +94,9 @@ class TestTrajectory:
         weight = ours.time.to_value.weight
         assert torch.autograd.gradcheck(lambda _: ours(x, 2), (weight,), fast_mode=True)
 
-    def test_written_out_backward_equals_autograd(self) -> None:
+    @pytest.mark.parametrize("block_elements", [1 << 20, 2 * 2 * H * C])  # one block, and blocks of two queries
+    def test_written_out_backward_equals_autograd(self, block_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(following, "BLOCK_ELEMENTS", block_elements)
         tokens = torch.randn(2, 3, 5, C, dtype=torch.float64)
         weights = [torch.randn(C, C), torch.randn(C), torch.randn(H, C // H, C), torch.randn(H, C // H, C)]
         own = torch.tensor([0, 1, 2, 0, 1])
@@ -103,10 +107,8 @@ class TestTrajectory:
                 inputs = [x.double().clone().requires_grad_() for x in (tokens, *weights)]
                 x, to_query, query_bias, to_key, to_value = inputs
                 value = to_value if with_value else None
-                if fast:
-                    out = _Follow.apply(x, own, bias, to_query, query_bias, to_key, value)
-                else:  # tiny dropout takes the plain path, and drops nothing here
-                    out = follow(x, own, Projections(to_query, query_bias, to_key, value), bias, dropout=1e-30)
+                projections = Projections(to_query, query_bias, to_key, value)
+                out = (follow_frugally if fast else follow)(x, own, projections, bias)
                 out.square().sum().backward()
                 results.append([out, *(i.grad for i in inputs[: 5 if with_value else 4])])
             for found, expected in zip(*results, strict=True):

@@ -1,19 +1,20 @@
 """How many queries to process at once: a matter of memory and cache, never of the result.
 
-The intermediate of trajectory attention is h · c numbers a query, 37 kB at base size. Processed all at once it leaves
-every cache and, on a CPU, is fetched from the operating system page by page: 1.3 to 1.7 times slower.
+The trajectory of a query is f · c numbers, 25 kB at base size. All at once they leave every cache and, on a CPU, are
+fetched from the operating system page by page; too few at once, and the fused kernel works on small blocks.
 """
 
 from torch import Tensor
 
-CPU_BUDGET = 4 << 20
-"""Elements of the [b n h c] intermediate held at once on a CPU: 16 MB of float32, about one last-level cache."""
+CPU_BUDGET = 6 << 20
+"""Elements of the trajectories `[b f n c]` held at once on a CPU: 24 MB of float32, about one last-level cache."""
 ACCELERATOR_BUDGET = 128 << 20
 """The same elsewhere, where few large kernels win: 256 MB of bfloat16."""
 
 
-def automatic_chunk(q: Tensor) -> int:
-    """Queries a chunk for queries `[b h n d]`, from the budget of their device."""
-    b, h, _, d = q.shape
+def automatic_chunk(q: Tensor, frames: int) -> int:
+    """Queries a chunk for queries `[b h n d]`: even pieces that fit the budget of their device."""
+    b, h, n, d = q.shape
     budget = CPU_BUDGET if q.device.type == "cpu" else ACCELERATOR_BUDGET
-    return max(32, budget // (b * h * h * d))
+    pieces = max(1, round(b * n * frames * h * d / budget))
+    return max(32, -(-n // pieces))

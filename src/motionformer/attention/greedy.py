@@ -84,33 +84,40 @@ def _by_lazy_blocks(unit: Tensor, num: int, start: Tensor, blocked: Tensor) -> T
     chosen[:, 0] = start
     count = torch.ones_like(start)
     bound = blocked.clone()
-    newest = unit[rows, start][:, None]
-    taken = start[:, None]
+    newest, taken = unit[rows, start][:, None], start[:, None]
     while True:
-        torch.maximum(bound, (unit @ newest.transpose(1, 2)).abs_().amax(dim=-1), out=bound)
+        torch.maximum(bound, (newest @ unit.transpose(1, 2)).abs_().amax(dim=1), out=bound)
         bound.scatter_(1, taken, TAKEN)
         if int(count.min()) == num:
             return chosen[:, :num]
         smallest, short = bound.topk(SHORTLIST + 1, dim=1, largest=False, sorted=True)
-        limit = smallest[:, -1]
         short = short[:, :-1].sort(dim=1).values  # by index: ties go to the first, as in the plain loop
-        value = bound.gather(1, short)
         vectors = torch.take_along_dim(unit, short[..., None], dim=1)
-        gram = (vectors @ vectors.transpose(1, 2)).abs_()
-        picks, valid = [], []
-        for step in range(SHORTLIST):
-            best, pick = value.min(dim=1)
-            go = count < num if step == 0 else (best < limit) & (count < num)
-            if not bool(go.any()):
-                break
-            chosen[rows, torch.where(go, count, num)] = short[rows, pick]
-            count += go
-            torch.maximum(value, gram[rows, pick], out=value)
-            value[rows, pick] = TAKEN
-            value[~go] = TAKEN  # a paused row stays paused: its true minimum only grows
-            picks.append(pick)
-            valid.append(go)
-        picked, went = torch.stack(picks, dim=1), torch.stack(valid, dim=1)
-        newest = vectors[rows[:, None], picked] * went[..., None]
+        picks, went = _pick_from(bound.gather(1, short), vectors, smallest[:, -1], num - count)
+        index = short.gather(1, picks)
+        place = count[:, None] + torch.arange(picks.shape[1], device=unit.device)
+        chosen.scatter_(1, torch.where(went, place, num), index)
+        count += went.sum(dim=1)
+        newest = vectors[rows[:, None], picks] * went[..., None]
         # A paused row writes its first pick again, a finished row is not read again: the shapes stay equal.
-        taken = torch.where(went, short.gather(1, picked), short.gather(1, picked[:, :1]))
+        taken = torch.where(went, index, index[:, :1])
+
+
+def _pick_from(value: Tensor, vectors: Tensor, limit: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
+    """Places picked inside the shortlist, step by step, and whether each row still went along at that step.
+
+    A row pauses when its best is no longer below everyone else's bound. Its values only grow, so it stays paused.
+    """
+    gram = (vectors @ vectors.transpose(1, 2)).abs_()
+    gram.diagonal(dim1=1, dim2=2).fill_(TAKEN)
+    rows = torch.arange(value.shape[0], device=value.device)
+    picks, went = [], []
+    for step in range(value.shape[1]):
+        best, pick = value.min(dim=1)
+        go = missing > step if step == 0 else (best < limit) & (missing > step)
+        if step > 0 and not bool(go.any()):
+            break
+        picks.append(pick)
+        went.append(go)
+        torch.maximum(value, gram[rows, pick], out=value)
+    return torch.stack(picks, dim=1), torch.stack(went, dim=1)

@@ -10,7 +10,8 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from motionformer.attention.follow import Projections, follow, temporal_weights
+from motionformer.attention.follow import Projections, temporal_weights
+from motionformer.attention.follow_backward import follow_frugally
 
 
 class TemporalPooling(nn.Module, ABC):
@@ -65,7 +66,7 @@ class TemporalAttention(TemporalPooling):
     ) -> Float[Tensor, "b n c"]:
         dropout = self.dropout if self.training else 0.0
         with torch.autocast(tokens.device.type, enabled=False):
-            out = follow(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout)
+            out = follow_frugally(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout)
             if self.to_value is not None and self.to_value.bias is not None:
                 out = out + self.to_value.bias.to(out.dtype)
         return _zero_if_blind(out, visible)

@@ -86,7 +86,7 @@ class TrajectoryAttention(nn.Module):
             pieces.append(rearrange(prefix, "b h p 1 d -> b p (h d)"))
         bias, visible = split_bias(_after(key_mask, p), _after(key_bias, p), frames, q)
         pool = self.attend.prepare(q[:, :, p:], k[:, :, p:], v[:, :, p:], frames, bias, _after(query_mask, p))
-        chunk = automatic_chunk(q) if self.chunk_size is None else self.chunk_size
+        chunk = automatic_chunk(q[:, :, p:], frames) if self.chunk_size is None else self.chunk_size
         for queries, place in zip(q[:, :, p:].split(chunk, dim=2), own.split(chunk), strict=True):
             if self.recompute and torch.is_grad_enabled():
                 pieces.append(checkpoint(self._track, pool, queries, place, visible, use_reentrant=False))

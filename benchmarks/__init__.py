@@ -1,0 +1,1 @@
+"""Measurements: reports for people, never tests. `make benchmark` runs them all."""
