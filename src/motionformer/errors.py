@@ -1,5 +1,7 @@
 """Errors that a user can act on: what was wrong, where, and what to do."""
 
+from os import PathLike
+
 
 class MotionformerError(Exception):
     """Every error of ours that input, files or the network can cause."""
@@ -15,3 +17,21 @@ class DownloadError(MotionformerError):
 
 class UnknownModelError(MotionformerError):
     """A name that is neither a variant, a released model, nor a file."""
+
+
+class AnnotationError(MotionformerError):
+    """A list of videos and labels that cannot be read as it stands: which file, which line, why."""
+
+    def __init__(self, reason: str, file: "str | PathLike[str] | None" = None, line: int | None = None) -> None:
+        super().__init__(reason, file, line)  # all arguments, so that it survives the way out of a worker process
+        self.reason = reason
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        where = "" if self.file is None else f"{self.file}: " if self.line is None else f"{self.file}:{self.line}: "
+        return where + self.reason
+
+
+class FailedVideosError(MotionformerError):
+    """More videos failed than the run was told to accept."""
