@@ -7,7 +7,7 @@ from pathlib import Path
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ts", ".wmv", ".flv", ".3gp"}
 )
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 
 
 def find_videos(folder: Path) -> list[Path]:
