@@ -23,8 +23,9 @@ class FrameSampler(Protocol):
     def is_strided(self) -> bool:
         """Whether frames are a fixed time apart, so that the video's rate matters."""
 
-    def __call__(self, num_frames: int, fps: float, generator: Generator | None) -> Sequence[int] | Sequence[Sequence[int]]:
-        ...
+    def __call__(
+        self, num_frames: int, fps: float, generator: Generator | None
+    ) -> Sequence[int] | Sequence[Sequence[int]]: ...
 
 
 class ClipTransform(Protocol):
@@ -124,8 +125,8 @@ def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
     """Something-Something runs at 12 frames a second; a stride made for 30 would show every frame several times."""
     if sampling == "segments" and sampler.is_strided:
         raise AnnotationError(
-            f"{name} is sampled by segments over the whole video; a clip at a fixed stride ({sampler!r}) is not what was"
-            " published and depends on the frame rate (12 here, not 30). Use a segment sampler, or, for an experiment,"
+            f"{name} is sampled by segments over the whole video; a clip at a fixed stride ({sampler!r}) is not what"
+            " was published and depends on the frame rate (12 here, not 30). Use a segment sampler, or, for an experiment,"
             ' dataclasses.replace(annotations, sampling="any").'
         )
 

@@ -28,7 +28,8 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
     """The items of a folder of shards, local or at any address that fsspec reads; same items as `ClipDataset`.
 
     With `shuffle`, shards come in an order of the epoch, videos through a buffer of `buffer_size`, and every process
-    gets equally many items for each of its workers (the few left over differ from epoch to epoch). Without, none is left out.
+    gets equally many items for each of its workers (who is left out differs from epoch to epoch). Without, nobody is
+    left out.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
                     " write smaller shards (--size) or use fewer workers.",
                     self.location,
                 )
-        samples = (sample for shard in mine for sample in read_samples(f"{self.location}/{shard.file}"))
+        samples: Iterable[Sample] = (
+            sample for shard in mine for sample in read_samples(f"{self.location}/{shard.file}")
+        )
         if self.shuffle:
             key = [self.seed, epoch, self.rank, number]
             samples = shuffled(samples, self.buffer_size, np.random.default_rng(key))

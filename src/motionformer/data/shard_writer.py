@@ -7,9 +7,7 @@ Plain `tarfile` is enough for both directions; any reader of WebDataset's layout
 
 import io
 import json
-import os
 import tarfile
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +96,7 @@ def _write_shard(file: Path, samples: list[_Sample], first: int) -> Shard:
             _add(tar, f"{number:08d}.json", description.encode())
             for ending, source in sample.files.items():
                 _add(tar, f"{number:08d}.{ending}", source.read_bytes())
-    os.replace(unfinished, file)
+    unfinished.replace(file)
     return Shard(file.name, sum(len(sample.items) for sample in samples), file.stat().st_size)
 
 
