@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from operator import index as as_int
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from jaxtyping import UInt8
 from torch import Tensor
-from typing_extensions import Self
 
 from motionformer.errors import VideoError
 from motionformer.video.metadata import VideoMetadata
+
+V = TypeVar("V", bound="Video")
 
 
 class Video(ABC):
@@ -32,7 +34,7 @@ class Video(ABC):
     def close(self) -> None:
         """Let go of the file."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self: V) -> V:
         return self
 
     def __exit__(
