@@ -4,14 +4,13 @@ import os
 import re
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from motionformer.data.recognise import Kind
     from motionformer.data.record import Annotations
     from motionformer.data.scan import ScanReport
     from motionformer.data.shard_index import Shard
@@ -66,7 +65,7 @@ Videos are stored as they are, shuffled, with their labels; `index.json` beside 
 
 @app.command(help=CHECK_HELP)
 def check(
-    paths: Annotated[list[Path], typer.Argument(exists=True, metavar="PATH...", help="Lists, folders or videos.")],
+    paths: Annotated[list[Path], typer.Argument(exists=True, metavar="PATH", help="Lists, folders or videos.")],
     kind: KindOption = KindName.auto,
     split: SplitOption = None,
     root: RootOption = None,
@@ -87,7 +86,7 @@ def check(
     console = Console()
     annotations = [_open(path, kind, split, root, classes, "keep") for path in paths]
     for one in annotations:
-        console.print(one.how, *(f"note: {note}" for note in one.notes), sep="\n", highlight=False, markup=False)
+        _print_how(console, one)
     running = scan(annotations, num_workers=workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
     progress = Console(stderr=True)
     files = tuple(track(running, "checking", count_videos(annotations), console=progress, transient=True))
@@ -116,9 +115,7 @@ def shard(
     split: SplitOption = None,
     root: RootOption = None,
     classes: ClassesOption = None,
-    missing: Annotated[
-        MissingName, typer.Option(help="What to do about listed videos that are not there.")
-    ] = MissingName.error,
+    missing: Annotated[MissingName, typer.Option(help="Listed videos that are not there.")] = MissingName.error,
     seed: Annotated[int, typer.Option(help="Of the order of the videos.")] = 0,
 ) -> None:
     from rich.console import Console
@@ -128,18 +125,15 @@ def shard(
     max_bytes = parse_size(size)
     annotations = _open(path, kind, split, root, classes, missing.value)
     console = Console()
-    console.print(
-        annotations.how, *(f"note: {note}" for note in annotations.notes), sep="\n", highlight=False, markup=False
-    )
+    _print_how(console, annotations)
     done: list[Shard] = []
     with console.status("writing") as status:
         for one in write_shards(annotations, out, max_bytes=max_bytes, seed=seed):
             done.append(one)
             status.update(f"{sum(shard.num_items for shard in done)} of {len(annotations)} items written")
     total = sum(shard.num_bytes for shard in done)
-    console.print(
-        f"{len(annotations)} items in {len(done)} shards, {total / 1e6:.1f} MB: {out}", highlight=False, markup=False
-    )
+    summary = f"{len(annotations)} items in {len(done)} shards, {total / 1e6:.1f} MB: {out}"
+    console.print(summary, highlight=False, markup=False, soft_wrap=True)
 
 
 def parse_size(text: str) -> int:
@@ -161,41 +155,22 @@ def _open(
 ) -> "Annotations":
     from motionformer.data.recognise import open_dataset
 
-    return open_dataset(path, cast("Kind", kind.value), split=split, root=root, class_names=classes, missing=missing)
+    return open_dataset(path, kind.value, split=split, root=root, class_names=classes, missing=missing)
+
+
+def _print_how(console: "Console", annotations: "Annotations") -> None:
+    for line in (annotations.how, *(f"note: {note}" for note in annotations.notes)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_report(console: "Console", report: "ScanReport", show: int) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     for annotations in report.annotations:
-        counts = sorted(annotations.counts().items(), key=lambda pair: -pair[1])
-        if counts:
-            table = Table(title=f"classes of {escape(annotations.name)}", title_justify="left")
-            table.add_column("class")
-            table.add_column("records", justify="right")
-            for name, count in counts[:show]:
-                table.add_row(escape(name), str(count))
-            if len(counts) > show:
-                table.add_row(f"… and {len(counts) - show} more", f"{counts[show][1]} to {counts[-1][1]}")
-            console.print(table)
-    problems = report.problems()
-    if problems[:show]:
-        table = Table(title="problems", title_justify="left")
-        table.add_column("status")
-        table.add_column("video", overflow="fold")
-        table.add_column("why", overflow="fold")
-        for file in problems[:show]:
-            table.add_row(file.status, escape(str(file.path)), escape("; ".join(file.reasons)))
-        if len(problems) > show:
-            table.add_row("…", f"and {len(problems) - show} more (--show, --csv)", "")
-        console.print(table)
-    for name, counts_of in report.kinds().items():
-        kinds = list(counts_of.items())
+        _print_classes(console, annotations, show)
+    _print_problems(console, report, show)
+    for name, counts in report.kinds().items():
+        kinds = [f"{value} ({count})" for value, count in counts.items()]
         more = f", and {len(kinds) - 6} others" if len(kinds) > 6 else ""
-        console.print(
-            f"{name + ':':9}" + ", ".join(f"{value} ({count})" for value, count in kinds[:6]) + more, highlight=False
-        )
+        console.print(f"{name + ':':9}{', '.join(kinds[:6])}{more}", highlight=False)
     if seconds := report.durations():
         console.print(
             f"length:  {seconds['min']:.2f} to {seconds['max']:.2f} s, median {seconds['median']:.2f} s,"
@@ -204,3 +179,37 @@ def _print_report(console: "Console", report: "ScanReport", show: int) -> None:
         )
     found = ", ".join(f"{count} {status}" for status, count in report.statuses().items())
     console.print(f"{len(report.files)} videos: {found}", highlight=False, style="green" if report.is_well else "red")
+
+
+def _print_classes(console: "Console", annotations: "Annotations", show: int) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    counts = sorted(annotations.counts().items(), key=lambda pair: -pair[1])
+    if not counts[:show]:
+        return
+    table = Table("class", title=f"classes of {escape(annotations.name)}", title_justify="left")
+    table.add_column("records", justify="right")
+    for name, count in counts[:show]:
+        table.add_row(escape(name), str(count))
+    if len(counts) > show:
+        table.add_row(f"… and {len(counts) - show} more", f"{counts[show][1]} to {counts[-1][1]}")
+    console.print(table)
+
+
+def _print_problems(console: "Console", report: "ScanReport", show: int) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    problems = report.problems()
+    if not problems[:show]:
+        return
+    base = Path(os.path.commonpath([file.path.parent for file in report.files]))
+    table = Table("status", "video", "why", title=f"problems in {escape(str(base))}", title_justify="left")
+    for file in problems[:show]:
+        table.add_row(file.status, escape(str(file.path.relative_to(base))), escape("; ".join(file.reasons)))
+    if len(problems) > show:
+        table.add_row("…", f"and {len(problems) - show} more (--show, --csv)", "")
+    for column in table.columns:
+        column.overflow = "fold"
+    console.print(table)

@@ -1,11 +1,13 @@
 """`motionformer doctor`"""
 
+import importlib
 import importlib.metadata
 import json as json_module
 import os
 import platform
 import shutil
 from collections import defaultdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,14 +76,11 @@ def _torchcodec() -> dict[str, Any]:
     if _version("torchcodec") is None:
         return {"works": False, "reason": "not installed", "get": "pip install 'motionformer[torchcodec]'"}
     try:
-        from torchcodec.decoders import VideoDecoder  # noqa: F401
+        importlib.import_module("torchcodec.decoders")
     except Exception as error:  # it raises what its libraries raise; whatever it is belongs in the report
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return {
-            "works": False,
-            "reason": reason,
-            "get": "install FFmpeg's shared libraries and a torchcodec made for this torch",
-        }
+        get = "install FFmpeg's shared libraries, and the torchcodec made for this torch"
+        return {"works": False, "reason": reason, "get": get}
     return {"works": True}
 
 
@@ -101,7 +100,7 @@ def _machine() -> dict[str, Any]:
     import torch
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    shared = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else None
+    shared = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else None
     return {
         "cores": os.cpu_count(),
         "usable cores": usable,
@@ -157,9 +156,7 @@ def _print_report(report: dict[str, Any]) -> None:
         table.add_row(name, _gigabytes(value) if "memory" in name else str(value))
     for extra, facts in report["extras"].items():
         lacks = ", ".join(facts["missing"])
-        table.add_row(
-            f"[{extra}]".replace("[", r"\["), escape(f"lacks {lacks}; {facts['get']}") if lacks else "complete"
-        )
+        table.add_row(escape(f"[{extra}]"), escape(f"lacks {lacks}: {facts['get']}" if lacks else "complete"))
     Console().print(table)
 
 
@@ -170,11 +167,10 @@ def _decoder_line(facts: Any) -> str:
         return f"does not work: {facts['reason']}; {facts['get']}"
     if "codecs" not in facts:
         return "works"
-    lacking = [codec for codec, there in facts["codecs"].items() if not there]
-    has = "codecs " + ", ".join(codec for codec, there in facts["codecs"].items() if there)
-    return f"works; libavcodec {facts['libraries'].get('libavcodec', '?')}; {has}" + (
-        f"; lacks {lacking}" if lacking else ""
-    )
+    has = ", ".join(codec for codec, there in facts["codecs"].items() if there)
+    lacks = ", ".join(codec for codec, there in facts["codecs"].items() if not there)
+    version = facts["libraries"].get("libavcodec", "?")
+    return f"works; libavcodec {version}; reads {has}" + (f"; does not read {lacks}" if lacks else "")
 
 
 def _gigabytes(number: int | None) -> str:

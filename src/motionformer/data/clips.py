@@ -125,8 +125,8 @@ def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
     """Something-Something runs at 12 frames a second; a stride made for 30 would show every frame several times."""
     if sampling == "segments" and sampler.is_strided:
         raise AnnotationError(
-            f"{name} is sampled by segments over the whole video. A clip at a fixed stride ({sampler!r}) is not what was"
-            " published, and a stride meant for 30 frames a second repeats frames of a video with 12. Use a segment"
+            f"{name} is sampled by segments over the whole video. A clip at a fixed stride ({sampler!r}) is not what"
+            " was published, and a stride meant for 30 frames a second repeats frames of a video with 12. Use a segment"
             ' sampler, or, for an experiment, dataclasses.replace(annotations, sampling="any").'
         )
 

@@ -4,30 +4,39 @@ from dataclasses import dataclass
 
 from torch import Generator
 
-from motionformer.video.sample import Stride, random_clip, segment_clip, segment_middles, view_clip
+from motionformer.video.sample import (
+    ClipPlan,
+    random_segment_indices,
+    random_start,
+    segment_indices,
+    strided_clip,
+    view_starts,
+)
 
 
 @dataclass(frozen=True)
 class RandomClip:
     """Training on Kinetics and EPIC: frames at a stride, anywhere in the video."""
 
-    stride: Stride
+    plan: ClipPlan
     is_strided = True
 
     def __call__(self, num_frames: int, fps: float, generator: Generator | None) -> list[int]:
-        return random_clip(self.stride, num_frames, fps, _required(generator, self))
+        start = random_start(self.plan, num_frames, fps, _required(generator, self))
+        return strided_clip(self.plan, num_frames, fps, start)
 
 
 @dataclass(frozen=True)
 class ViewClips:
     """Testing on Kinetics and EPIC: v clips at a stride, spread evenly from the start to the end."""
 
-    stride: Stride
+    plan: ClipPlan
     num_views: int = 1
     is_strided = True
 
     def __call__(self, num_frames: int, fps: float, generator: Generator | None) -> list[list[int]]:
-        return [view_clip(self.stride, num_frames, fps, view, self.num_views) for view in range(self.num_views)]
+        starts = view_starts(self.plan, num_frames, fps, self.num_views)
+        return [strided_clip(self.plan, num_frames, fps, start) for start in starts]
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class RandomSegments:
     is_strided = False
 
     def __call__(self, num_frames: int, fps: float, generator: Generator | None) -> list[int]:
-        return segment_clip(self.num_segments, num_frames, _required(generator, self))
+        return random_segment_indices(num_frames, self.num_segments, _required(generator, self))
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class MiddleSegments:
     is_strided = False
 
     def __call__(self, num_frames: int, fps: float, generator: Generator | None) -> list[int]:
-        return segment_middles(self.num_segments, num_frames)
+        return segment_indices(num_frames, self.num_segments)
 
 
 def _required(generator: Generator | None, sampler: object) -> Generator:
