@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
@@ -16,6 +16,7 @@ from motionformer.errors import AnnotationError, VideoError
 from motionformer.video import Video, open_video
 
 
+@runtime_checkable
 class FrameSampler(Protocol):
     """Which frames make the clip (t numbers), or the views of a clip (v lists of t numbers), of a piece of video."""
 
@@ -28,6 +29,7 @@ class FrameSampler(Protocol):
     ) -> Sequence[int] | Sequence[Sequence[int]]: ...
 
 
+@runtime_checkable
 class ClipTransform(Protocol):
     """Bytes `[t H W 3]` to what the model takes; the label goes along, because a mirror can change it."""
 
@@ -39,19 +41,20 @@ class ClipReader:
     """Everything about how a record becomes a clip, chosen once."""
 
     sampler: FrameSampler
-    transform: ClipTransform | None = None  # None: the frames as decoded
+    transforms: tuple[ClipTransform, ...] = ()  # several (crops) multiply the views; none leaves frames as decoded
     decoder: str = "pyav"
     time_limit: float = 30.0  # seconds for opening, and for reading
     image_rate: float = 30.0  # frames a second of a folder of images whose record does not say
 
     def read(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label]:
-        """The clip (views stacked in front, if the sampler gives several) and its label. Raises `VideoError`."""
+        """The clip, or all views stacked (clip by clip, each in all crops), and the label. Raises `VideoError`."""
         rate = record.fps or self.image_rate
         with open_video(record.path, decoder=self.decoder, time_limit=self.time_limit, image_rate=rate) as video:
             views = self._read_views(video, record, generator)
-        done = [self._transformed(view, record.label, generator) for view in views]
-        clips, labels = [clip for clip, _ in done], [label for _, label in done]
-        return (clips[0] if len(clips) == 1 else torch.stack(clips)), labels[0]
+        if not self.transforms:
+            return _stacked(views), record.label
+        done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]
+        return _stacked([clip for clip, _ in done]), done[0][1]
 
     def _read_views(self, video: Video, record: Record, generator: Generator | None) -> list[Tensor]:
         fps = record.fps or video.metadata.fps
@@ -62,9 +65,6 @@ class ClipReader:
         frames = video.read(wanted)
         place = {i: position for position, i in enumerate(wanted)}
         return [frames[[place[i] for i in view]] for view in lists]
-
-    def _transformed(self, clip: Tensor, label: Label, generator: Generator | None) -> tuple[Tensor, Label]:
-        return (clip, label) if self.transform is None else self.transform.with_label(clip, label, generator)
 
 
 class ClipDataset(Dataset[dict[str, Any]]):
@@ -133,6 +133,10 @@ def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
 
 def _frame_at(seconds: float, fps: float) -> int:
     return math.ceil(seconds * fps - 1e-6)  # the first frame not before this time, rounding errors aside
+
+
+def _stacked(clips: list[Tensor]) -> Tensor:
+    return clips[0] if len(clips) == 1 else torch.stack(clips)
 
 
 def _as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:

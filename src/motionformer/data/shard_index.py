@@ -44,12 +44,17 @@ def read_shard_index(location: str) -> ShardIndex:
     place = f"{location.rstrip('/')}/{INDEX_NAME}"
     try:
         with fsspec.open(place, "r", encoding="utf-8") as stream:
-            content = json.load(stream)
-        return _parse(content)
+            text = stream.read()
     except FileNotFoundError as error:
         raise AnnotationError("no such file; `motionformer data shard` writes it.", place) from error
-    except (OSError, ImportError) as error:  # ImportError: fsspec names the package that reads such addresses
+    except (
+        OSError,
+        ImportError,
+        ValueError,
+    ) as error:  # the last two: fsspec lacks a package, or knows no such address
         raise AnnotationError(f"cannot be read: {error}", place) from error
+    try:
+        return _parse(json.loads(text))
     except (KeyError, TypeError, ValueError) as error:
         raise AnnotationError(f"not an index of shards: {error!r}.", place) from error
 
