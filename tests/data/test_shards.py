@@ -20,7 +20,8 @@ from motionformer.data import (
     collate_clips,
     write_shards,
 )
-from motionformer.data.shard_index import read_shard_index
+from motionformer.data.shard_index import Shard, read_shard_index
+from motionformer.data.shard_reader import deal_shards
 from motionformer.errors import AnnotationError
 from motionformer.video.sample import ClipPlan
 
@@ -103,9 +104,16 @@ def test_order_and_clips_depend_on_the_epoch_alone(shards: Path) -> None:
     assert sorted(first) == sorted(second) == list(range(10))
 
 
-def test_too_few_shards(shards: Path) -> None:
-    with pytest.raises(AnnotationError, match="5 shards are too few for 4 processes with 2 workers"):
-        indices(ShardDataset(shards, READER, shuffle=True, num_ranks=4), num_workers=2)
+@pytest.mark.parametrize("rank", [0, 5])
+def test_too_few_shards(shards: Path, rank: int) -> None:
+    with pytest.raises(AnnotationError, match="5 shards are too few for 6 processes with 1 workers"):
+        iter(ShardDataset(shards, READER, shuffle=True, rank=rank, num_ranks=6))
+
+
+def test_every_shard_is_dealt_once() -> None:
+    shards = [Shard(str(number), 1, 1) for number in range(11)]
+    dealt = deal_shards(shards, num_ranks=2, num_workers=3)
+    assert sorted(int(shard.file) for rank in dealt for worker in rank for shard in worker) == list(range(11))
 
 
 def test_several_pieces_of_a_video_are_stored_once(annotations: Annotations, tmp_path: Path) -> None:

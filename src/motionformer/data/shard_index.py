@@ -51,7 +51,7 @@ def read_shard_index(location: str) -> ShardIndex:
         OSError,
         ImportError,
         ValueError,
-    ) as error:  # the last two: fsspec lacks a package, or knows no such address
+    ) as error:  # fsspec lacks a package, or knows no such address
         raise AnnotationError(f"cannot be read: {error}", place) from error
     try:
         return _parse(json.loads(text))

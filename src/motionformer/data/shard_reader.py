@@ -63,7 +63,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
         mine, limit = dealt[self.rank][number], None
         if self.shuffle:
             limit = min(sum(shard.num_items for shard in of_rank[number]) for of_rank in dealt)
-            if limit == 0 and mine:
+            if limit == 0 and any(of_rank[number] for of_rank in dealt):  # some would wait for others for ever
                 raise AnnotationError(
                     f"{len(shards)} shards are too few for {self.num_ranks} processes with {num_workers} workers each;"
                     " write smaller shards (--size) or use fewer workers.",
