@@ -53,6 +53,7 @@ class PyAVVideo(Video):
             try:
                 stored = self.read_stored(checked_indices(self, indices), deadline)
             except UnreliableTimesError:
+                self.index = None
                 self.count(deadline)
                 stored = self.read_stored(checked_indices(self, indices), deadline)
             return orient(stretch(stored, self.stretched_width), self.orientation)
@@ -78,6 +79,7 @@ class PyAVVideo(Video):
             first = next(iter(self.frames([0], deadline)))[1]
         self.to_rgb = ToRGB(first.height, first.width)  # a stream may change its size half-way; its video does not
         self.orientation = orientation_of(first)
+        self.pixel_format = first.format.name
         aspect = plausible_aspect(self.stream.sample_aspect_ratio) if square_pixels else Fraction(1)
         self.stretched_width = max(1, round(first.width * aspect))
         height, width = display_size(first.height, first.width, aspect, self.orientation)

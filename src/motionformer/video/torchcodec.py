@@ -1,7 +1,7 @@
 """Video files through torchcodec, where it is installed: it decodes, PyAV says which frames there are.
 
 Frames are numbered by the same index as everywhere, and their times are compared after decoding, so the two cannot
-disagree. Files whose frames can only be counted, and mirrored ones, which torchcodec does not mirror, are left to PyAV.
+disagree. What torchcodec cannot do alike (`gives_the_same`) or fails to read is left to PyAV.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,8 @@ from motionformer.video.orientation import Orientation, orient, stretch
 from motionformer.video.pyav import PyAVVideo
 from motionformer.video.source import Video, checked_indices
 
+COPIED_COLOUR = {"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p", "gray", "bgr0", "rgb24"}
+
 
 def open_torchcodec(
     path: Path, *, time_limit: float | None = 30.0, num_threads: int = 1, square_pixels: bool = True
@@ -29,7 +31,7 @@ def open_torchcodec(
     """
     decoders = import_torchcodec()
     scanned = PyAVVideo(path, time_limit=time_limit, num_threads=num_threads, square_pixels=square_pixels)
-    if scanned.index is None or scanned.orientation.mirrored:
+    if scanned.index is None or not gives_the_same(scanned):
         return scanned
     try:
         decoder = decoders.VideoDecoder(
@@ -41,6 +43,16 @@ def open_torchcodec(
     if len(decoder) != len(scanned.index.times):
         return scanned
     return TorchCodecVideo(scanned, decoder)
+
+
+def gives_the_same(video: PyAVVideo) -> bool:
+    """Whether torchcodec, with whichever FFmpeg it finds, returns the pixels that PyAV does.
+
+    It does not mirror. And swscale places colour differently from version to version, except where it only copies it:
+    8 bits and, for colour at half height, an even number of rows.
+    """
+    rows_pair_up = video.to_rgb.height % 2 == 0 or "420" not in video.pixel_format
+    return not video.orientation.mirrored and video.pixel_format in COPIED_COLOUR and rows_pair_up
 
 
 class TorchCodecVideo(Video):
@@ -61,8 +73,8 @@ class TorchCodecVideo(Video):
             return self.scanned.read(wanted)
         try:
             batch = self.decoder.get_frames_at(wanted)
-        except (RuntimeError, IndexError) as error:
-            raise VideoError(first_line(error), self.path) from error
+        except RuntimeError:  # transport streams, damaged files: PyAV reads them, or gives the reason
+            return self.scanned.read(wanted)
         tick = float(self.scanned.stream.time_base or 1)
         times = torch.tensor([self.scanned.index.times[i] for i in wanted], dtype=torch.float64) * tick
         if not torch.allclose(batch.pts_seconds, times, rtol=0, atol=tick / 2):
