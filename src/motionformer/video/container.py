@@ -120,8 +120,9 @@ def logged_reason(path: Path, deadline: Deadline) -> str:
 
     Logging stays off otherwise: it would print to the terminal, and costs time.
     """
-    before = av.logging.get_level()
+    before, skips = av.logging.get_level(), av.logging.get_skip_repeated()
     av.logging.set_level(av.logging.ERROR)
+    av.logging.set_skip_repeated(False)  # the second file with the same fault has the same reason
     try:
         with av.logging.Capture() as messages, open_with_av(path, deadline):
             pass
@@ -129,5 +130,6 @@ def logged_reason(path: Path, deadline: Deadline) -> str:
         pass
     finally:
         av.logging.set_level(before)
+        av.logging.set_skip_repeated(skips)
     lines = list(dict.fromkeys(text.strip() for _, _, text in messages if text.strip()))
     return f" ({'; '.join(lines[:3])})" if lines else ""
