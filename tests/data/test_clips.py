@@ -22,9 +22,12 @@ from motionformer.data import (
     ViewClips,
     Visit,
     collate_clips,
+    eval_sampler,
+    train_sampler,
 )
 from motionformer.data.clips import frame_span
 from motionformer.errors import AnnotationError, FailedVideosError, VideoError
+from motionformer.models import InputSpec
 from motionformer.video.sample import ClipPlan
 
 NAMES = ("left", "right")
@@ -212,3 +215,12 @@ def test_labels_of_a_batch() -> None:
     assert both["noun"].tolist() == [2, 4]
     assert collate_clips([item(None), item(None)])["label"] is None
     assert collate_clips([item(7)])["label"].tolist() == [7]
+
+
+def test_samplers_of_a_model() -> None:
+    kinetics = InputSpec(frames=16, stride=4, fps=30.0, views=10)
+    assert train_sampler(kinetics) == RandomClip(ClipPlan(16, 4, 30.0))
+    assert eval_sampler(kinetics) == ViewClips(ClipPlan(16, 4, 30.0), 10)
+    something = InputSpec(frames=16, sampling="segments")
+    assert train_sampler(something) == RandomSegments(16)
+    assert eval_sampler(something) == MiddleSegments(16)

@@ -5,7 +5,14 @@ from motionformer.data.failures import Failure, FailurePolicy
 from motionformer.data.order import EpochSampler, Visit
 from motionformer.data.recognise import open_dataset
 from motionformer.data.record import Annotations, Record
-from motionformer.data.samplers import MiddleSegments, RandomClip, RandomSegments, ViewClips
+from motionformer.data.samplers import (
+    MiddleSegments,
+    RandomClip,
+    RandomSegments,
+    ViewClips,
+    eval_sampler,
+    train_sampler,
+)
 from motionformer.data.shard_reader import ShardDataset
 from motionformer.data.shard_writer import write_shards
 
@@ -24,6 +31,8 @@ __all__ = [
     "ViewClips",
     "Visit",
     "collate_clips",
+    "eval_sampler",
     "open_dataset",
+    "train_sampler",
     "write_shards",
 ]

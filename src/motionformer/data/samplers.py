@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Generator
 
+from motionformer.models.config import InputSpec
 from motionformer.video.sample import (
     ClipPlan,
     random_segment_indices,
@@ -12,6 +13,16 @@ from motionformer.video.sample import (
     strided_clip,
     view_starts,
 )
+
+
+def train_sampler(spec: InputSpec) -> "RandomClip | RandomSegments":
+    """How a model's training clips are cut."""
+    return RandomSegments(spec.frames) if spec.sampling == "segments" else RandomClip(_plan(spec))
+
+
+def eval_sampler(spec: InputSpec) -> "ViewClips | MiddleSegments":
+    """How a model's test clips are cut; segments cover the whole video, so they make a single view."""
+    return MiddleSegments(spec.frames) if spec.sampling == "segments" else ViewClips(_plan(spec), spec.views)
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,10 @@ class MiddleSegments:
 
     def __call__(self, num_frames: int, fps: float, generator: Generator | None) -> list[int]:
         return segment_indices(num_frames, self.num_segments)
+
+
+def _plan(spec: InputSpec) -> ClipPlan:
+    return ClipPlan(spec.frames, spec.stride, spec.fps)
 
 
 def _required(generator: Generator | None, sampler: object) -> Generator:
