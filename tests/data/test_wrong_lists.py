@@ -164,6 +164,9 @@ def test_open_dataset_reads_what_it_recognised(tmp_path: Path, touch) -> None:
     alone = open_dataset(tmp_path / "a" / "x.mp4")
     assert [record.label for record in alone] == [None]
     assert len(open_dataset(tmp_path, "files")) == 2
+    touch(tmp_path / "loose.mp4")
+    assert "videos lie beside folders" in open_dataset(tmp_path).notes[0]
+    assert open_dataset(tmp_path, "folders").num_classes == 2
     (tmp_path / "train.csv").write_text("a/x.mp4 0\n")
     assert open_dataset(tmp_path, split="train").records[0].line == 1
     with pytest.raises(AnnotationError, match="no split 'holdout'"):

@@ -32,7 +32,8 @@ class FailurePolicy:
     """Counts failed videos and raises once they are more than `max_share` of the data set.
 
     Use `for batch in policy.watch(loader)`. Training skips a failed clip; evaluation (`max_share=1`) goes on and
-    finds each in `batch["failed"]`, to be counted as wrong.
+    finds each in `batch["failed"]`, to be counted as wrong. With several processes each counts its own share:
+    `num_items` is then what this process reads.
     """
 
     num_items: int
