@@ -7,14 +7,14 @@ presentation time. That is enough to seek exactly, as long as those times are re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SMALLEST_PICTURE = 20
 """Bytes. Packets below it can be place-holders ("nothing new") that decode to no frame."""
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """What is kept of one packet, in decoding order."""
+class Stamp(NamedTuple):
+    """What is kept of one packet, in decoding order. A tuple because there are as many as frames."""
 
     time: int | None
     decode_time: int | None

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,15 @@ def measure_timing(times: Sequence[int], tick: Fraction, announced_rate: Fractio
         return Timing(fps, len(times) / fps, variable_rate=False)
     steps = len(times) - 1
     measured = float(Fraction(steps, span) / tick)
-    variable = any(off_grid(time - times[0], k, span, steps) for k, time in enumerate(times))
+    variable = is_uneven([after - before for before, after in pairwise(times)], tick)
     fps = announced if not variable and abs(announced - measured) < 0.01 * measured else measured
     return Timing(fps, len(times) / fps, variable)
 
 
-def off_grid(elapsed: int, k: int, span: int, steps: int) -> bool:
-    """Whether the k-th frame lies further from its place on a regular grid than rounding to ticks explains.
+def is_uneven(gaps: Sequence[int], tick: Fraction) -> bool:
+    """Whether the gaps between frames differ by more than rounding explains: a tick or a millisecond.
 
-    That is one tick, and never half a step or more. Both sides are multiplied by `2 * steps` to stay with integers.
+    (Times often pass through milliseconds on their way.) A gap half as long again as another is one whatever the tick.
     """
-    return 2 * abs(elapsed * steps - k * span) > min(2 * steps, span)
+    rounding = max(Fraction(1), Fraction(1, 1000) / tick)
+    return max(gaps) - min(gaps) > rounding or 2 * max(gaps) >= 3 * min(gaps)

@@ -127,7 +127,9 @@ class PyAVVideo(Video):
         for i, frame in self.frames(sorted(places), deadline):
             if frame.is_corrupt:
                 raise VideoError("is damaged", frame=i)
-            pixels[places[i]] = self.to_rgb(frame)
+            rgb = self.to_rgb(frame)
+            for place in places[i]:  # one by one: assigning to a list of places is ten times slower
+                pixels[place] = rgb
         return pixels
 
     def reopen(self, deadline: Deadline) -> None:

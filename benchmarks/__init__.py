@@ -1,0 +1,1 @@
+"""What the project claims about speed and memory, measured on the reader's own machine."""
