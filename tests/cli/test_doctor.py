@@ -34,7 +34,9 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(doctor, "_version", without_kornia)
     report = doctor.examine()
-    assert report["extras"]["train"] == {"missing": ["kornia>=0.8"], "get": "pip install 'motionformer[train]'"}
+    train = report["extras"]["train"]
+    assert any(text.startswith("kornia>=") for text in train["missing"])
+    assert train["get"] == "pip install 'motionformer[train]'"
     assert report["decoders"]["torchcodec"]["get"] == "pip install 'motionformer[torchcodec]'"
     printed = runner.invoke(app, ["doctor"]).output
     assert "pip install 'motionformer[train]'" in printed
@@ -43,4 +45,4 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
 def test_too_old_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: "0.1" if name == "kornia" else installed(name))
-    assert doctor.examine()["extras"]["train"]["missing"] == ["kornia>=0.8"]
+    assert any(text.startswith("kornia>=") for text in doctor.examine()["extras"]["train"]["missing"])
