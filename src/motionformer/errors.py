@@ -1,5 +1,8 @@
 """Errors that a user can act on: what was wrong, where, and what to do."""
 
+from os import PathLike, fspath
+from pathlib import Path
+
 
 class MotionformerError(Exception):
     """Every error of ours that input, files or the network can cause."""
@@ -15,3 +18,50 @@ class DownloadError(MotionformerError):
 
 class UnknownModelError(MotionformerError):
     """A name that is neither a variant, a released model, nor a file."""
+
+
+class AnnotationError(MotionformerError):
+    """A list of videos and labels that cannot be read as it stands: which file, which line, why."""
+
+    def __init__(self, reason: str, file: "str | PathLike[str] | None" = None, line: int | None = None) -> None:
+        super().__init__(reason, file, line)  # all arguments, so that it survives the way out of a worker process
+        self.reason = reason
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        where = "" if self.file is None else f"{self.file}: " if self.line is None else f"{self.file}:{self.line}: "
+        return where + self.reason
+
+
+class FailedVideosError(MotionformerError):
+    """More videos failed than the run was told to accept."""
+
+
+class VideoError(MotionformerError):
+    """A video, a folder of frames, or a line of a list of videos that cannot be read.
+
+    `reason` is the decoder's own reason. Only `reason` is required, so that the error keeps its type when a loader's
+    worker process hands it to the main one as plain text.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        path: str | PathLike[str] | None = None,
+        *,
+        frame: int | None = None,
+        line: int | None = None,
+    ) -> None:
+        self.reason = reason
+        self.path = None if path is None else Path(fspath(path))
+        self.frame = frame
+        self.line = line
+        place = [] if self.path is None else [str(self.path)]
+        place += [] if line is None else [f"line {line}"]
+        place += [] if frame is None else [f"frame {frame}"]
+        super().__init__(f"{', '.join(place)}: {reason}" if place else reason)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = {"frame": self.frame, "line": self.line, "args": self.args}
+        return type(self), (self.reason, self.path), state

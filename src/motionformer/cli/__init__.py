@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, info
+from motionformer.cli import convert, data, doctor, info
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -17,6 +17,8 @@ app = typer.Typer(
 )
 app.command()(info.info)
 app.command()(convert.convert)
+app.add_typer(data.app, name="data")
+app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
 def main() -> None:

@@ -1,0 +1,215 @@
+"""`motionformer data check` and `motionformer data shard`"""
+
+import os
+import re
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from motionformer.data.record import Annotations
+    from motionformer.data.scan import ScanReport
+    from motionformer.data.shard_index import Shard
+
+app = typer.Typer(help="Look at data sets, and write them as shards.", no_args_is_help=True)
+
+
+class KindName(str, Enum):
+    """What a path holds."""
+
+    auto = "auto"
+    kinetics = "kinetics"
+    something = "something"
+    epic = "epic"
+    ucf101 = "ucf101"
+    hmdb51 = "hmdb51"
+    folders = "folders"
+    list = "list"
+    files = "files"
+
+
+KindOption = Annotated[KindName, typer.Option(help="What PATH is; found out by itself unless said.")]
+RootOption = Annotated[Path | None, typer.Option(help="Folder of the videos, if it is not where the list is.")]
+SplitOption = Annotated[str | None, typer.Option(help="train, val or test, where PATH holds several.")]
+ClassesOption = Annotated[Path | None, typer.Option(exists=True, help="File with the names of the classes, in order.")]
+
+CHECK_HELP = """Decode every video of a data set and report what is broken, short or odd.
+
+PATH is a list (csv, json, txt), the folder of a published data set, a folder of class folders, or videos alone.
+A file that crashes or hangs the decoder is reported like any other. Exit code: 0 if no video is broken, 1 if one is,
+2 for wrong usage.
+
+**Examples**
+
+    motionformer data check videos/
+
+    motionformer data check train.csv val.csv --root /data/k400 --csv report.csv
+
+    motionformer data check ssv2/ --split val --quick --json report.json
+"""
+SHARD_HELP = """Write a data set as tar files (WebDataset layout), to train from object storage.
+
+Videos are stored as they are, shuffled, with their labels; `index.json` beside them lists shards and classes.
+
+**Examples**
+
+    motionformer data shard videos/ shards/train --split train
+
+    motionformer data shard train.csv shards/train --root /data/k400 --size 1GB --missing drop
+"""
+
+
+@app.command(help=CHECK_HELP)
+def check(
+    paths: Annotated[list[Path], typer.Argument(exists=True, metavar="PATH", help="Lists, folders or videos.")],
+    kind: KindOption = KindName.auto,
+    split: SplitOption = None,
+    root: RootOption = None,
+    classes: ClassesOption = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for one video.")] = 60.0,
+    min_frames: Annotated[int, typer.Option(min=1, help="A video or piece with fewer frames is short.")] = 16,
+    quick: Annotated[bool, typer.Option("--quick", help="Read packets and the first frame; do not decode.")] = False,
+    show: Annotated[int, typer.Option(min=0, help="Problems and classes to print.")] = 20,
+    csv: Annotated[Path | None, typer.Option(help="Write a line a video here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write everything here.")] = None,
+) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
+    from motionformer.data.scan import ScanReport, count_videos, scan
+
+    console = Console()
+    annotations = [_open(path, kind, split, root, classes, "keep") for path in paths]
+    for one in annotations:
+        _print_how(console, one)
+    running = scan(annotations, num_workers=workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
+    progress = Console(stderr=True)
+    files = tuple(track(running, "checking", count_videos(annotations), console=progress, transient=True))
+    report = ScanReport(tuple(annotations), files)
+    _print_report(console, report, show)
+    if csv:
+        report.write_csv(csv)
+    if json:
+        json.write_text(report.to_json(), encoding="utf-8")
+    raise typer.Exit(0 if report.is_well else 1)
+
+
+class MissingName(str, Enum):
+    """What to do with listed videos that are not there."""
+
+    error = "error"
+    drop = "drop"
+
+
+@app.command(help=SHARD_HELP)
+def shard(
+    path: Annotated[Path, typer.Argument(exists=True, help="List or folder.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the shards; new or empty.")],
+    size: Annotated[str, typer.Option(help="Size of a shard, such as 500MB or 1GB.")] = "1GB",
+    kind: KindOption = KindName.auto,
+    split: SplitOption = None,
+    root: RootOption = None,
+    classes: ClassesOption = None,
+    missing: Annotated[MissingName, typer.Option(help="Listed videos that are not there.")] = MissingName.error,
+    seed: Annotated[int, typer.Option(help="Of the order of the videos.")] = 0,
+) -> None:
+    from rich.console import Console
+
+    from motionformer.data.shard_writer import write_shards
+
+    max_bytes = parse_size(size)
+    annotations = _open(path, kind, split, root, classes, missing.value)
+    console = Console()
+    _print_how(console, annotations)
+    done: list[Shard] = []
+    with console.status("writing") as status:
+        for one in write_shards(annotations, out, max_bytes=max_bytes, seed=seed):
+            done.append(one)
+            status.update(f"{sum(shard.num_items for shard in done)} of {len(annotations)} items written")
+    total = sum(shard.num_bytes for shard in done)
+    summary = f"{len(annotations)} items in {len(done)} shards, {total / 1e6:.1f} MB: {out}"
+    console.print(summary, highlight=False, markup=False, soft_wrap=True)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `500MB`, `1 GB`, `2GiB` or a plain number."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
+    if not found or float(found[1]) <= 0:
+        raise typer.BadParameter(f"{text!r} is not a size; write 500MB or 1GB.", param_hint="--size")
+    base = 1024 if found[3] else 1000
+    return max(1, int(float(found[1]) * base ** " kmgt".index(found[2] or " ")))
+
+
+def _open(
+    path: Path,
+    kind: KindName,
+    split: str | None,
+    root: Path | None,
+    classes: Path | None,
+    missing: Literal["error", "drop", "keep"],
+) -> "Annotations":
+    from motionformer.data.recognise import open_dataset
+
+    return open_dataset(path, kind.value, split=split, root=root, class_names=classes, missing=missing)
+
+
+def _print_how(console: "Console", annotations: "Annotations") -> None:
+    for line in (annotations.how, *(f"note: {note}" for note in annotations.notes)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_report(console: "Console", report: "ScanReport", show: int) -> None:
+    for annotations in report.annotations:
+        _print_classes(console, annotations, show)
+    _print_problems(console, report, show)
+    for name, counts in report.kinds().items():
+        kinds = [f"{value} ({count})" for value, count in counts.items()]
+        more = f", and {len(kinds) - 6} others" if len(kinds) > 6 else ""
+        console.print(f"{name + ':':9}{', '.join(kinds[:6])}{more}", highlight=False)
+    if seconds := report.durations():
+        console.print(
+            f"length:  {seconds['min']:.2f} to {seconds['max']:.2f} s, median {seconds['median']:.2f} s,"
+            f" {seconds['total'] / 3600:.2f} hours in all",
+            highlight=False,
+        )
+    found = ", ".join(f"{count} {status}" for status, count in report.statuses().items())
+    console.print(f"{len(report.files)} videos: {found}", highlight=False, style="green" if report.is_well else "red")
+
+
+def _print_classes(console: "Console", annotations: "Annotations", show: int) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    counts = sorted(annotations.counts().items(), key=lambda pair: -pair[1])
+    if not counts[:show]:
+        return
+    table = Table("class", title=f"classes of {escape(annotations.name)}", title_justify="left")
+    table.add_column("records", justify="right")
+    for name, count in counts[:show]:
+        table.add_row(escape(name), str(count))
+    if len(counts) > show:
+        table.add_row(f"… and {len(counts) - show} more", f"{counts[show][1]} to {counts[-1][1]}")
+    console.print(table)
+
+
+def _print_problems(console: "Console", report: "ScanReport", show: int) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    problems = report.problems()
+    if not problems[:show]:
+        return
+    base = Path(os.path.commonpath([file.path.parent for file in report.files]))
+    table = Table("status", "video", "why", title=f"problems in {escape(str(base))}", title_justify="left")
+    for file in problems[:show]:
+        table.add_row(file.status, escape(str(file.path.relative_to(base))), escape("; ".join(file.reasons)))
+    if len(problems) > show:
+        table.add_row("…", f"and {len(problems) - show} more (--show, --csv)", "")
+    for column in table.columns:
+        column.overflow = "fold"
+    console.print(table)

@@ -1,0 +1,177 @@
+"""`motionformer doctor`"""
+
+import importlib
+import importlib.metadata
+import json as json_module
+import os
+import platform
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg", "png")
+
+DOCTOR_HELP = """Show versions, decoders, devices and memory, and what is missing and how to get it.
+
+**Examples**
+
+    motionformer doctor
+
+    motionformer doctor --json > report.json
+"""
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
+    report = examine()
+    if json:
+        typer.echo(json_module.dumps(report, indent=1))
+    else:
+        _print_report(report)
+
+
+def examine() -> dict[str, Any]:
+    """Everything the command shows, as plain values."""
+    return {
+        "versions": _versions(),
+        "decoders": _decoders(),
+        "devices": _devices(),
+        "machine": _machine(),
+        "extras": _extras(),
+    }
+
+
+def _versions() -> dict[str, str | None]:
+    names = ["motionformer", "torch", "numpy", "av", "fsspec", "safetensors", "huggingface-hub"]
+    return {"python": platform.python_version(), "system": platform.platform()} | {
+        name: _version(name) for name in names
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _decoders() -> dict[str, Any]:
+    return {"pyav": _pyav(), "torchcodec": _torchcodec(), "ffmpeg command": shutil.which("ffmpeg")}
+
+
+def _pyav() -> dict[str, Any]:
+    """What decodes by default; broken here means that no video can be read, so say why."""
+    try:
+        import av
+    except (ImportError, OSError) as error:
+        return {"works": False, "reason": str(error), "get": "pip install --force-reinstall av"}
+    libraries = {name: ".".join(map(str, version)) for name, version in av.library_versions.items()}
+    codecs = {codec: codec in av.codecs_available for codec in CODECS}
+    return {"works": True, "libraries": libraries, "codecs": codecs}
+
+
+def _torchcodec() -> dict[str, Any]:
+    if _version("torchcodec") is None:
+        return {"works": False, "reason": "not installed", "get": "pip install 'motionformer[torchcodec]'"}
+    try:
+        importlib.import_module("torchcodec.decoders")
+    except Exception as error:  # it raises what its libraries raise; whatever it is belongs in the report
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        get = "install FFmpeg's shared libraries, and the torchcodec made for this torch"
+        return {"works": False, "reason": reason, "get": get}
+    return {"works": True}
+
+
+def _devices() -> list[dict[str, Any]]:
+    import torch
+
+    found = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        found.append({"device": f"cuda:{index}", "name": properties.name, "memory": properties.total_memory})
+    if torch.backends.mps.is_available():
+        found.append({"device": "mps", "name": "Apple GPU", "memory": None})
+    return [*found, {"device": "cpu", "name": platform.processor() or platform.machine(), "memory": _memory()}]
+
+
+def _machine() -> dict[str, Any]:
+    import torch
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    shared = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else None
+    return {
+        "cores": os.cpu_count(),
+        "usable cores": usable,
+        "torch threads": torch.get_num_threads(),
+        "memory": _memory(),
+        "shared memory free": shared,  # loader workers send clips through it
+    }
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _extras() -> dict[str, dict[str, Any]]:
+    """For each extra of this package: what of it is missing or too old, and the command that gets it."""
+    from packaging.requirements import Requirement
+
+    missing: dict[str, list[str]] = defaultdict(list)
+    extras = importlib.metadata.metadata("motionformer").get_all("Provides-Extra") or []
+    for text in importlib.metadata.requires("motionformer") or []:
+        requirement = Requirement(text)
+        for extra in extras:
+            marker = requirement.marker
+            if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
+                continue
+            version = _version(requirement.name)
+            if version is None or not requirement.specifier.contains(version, prereleases=True):
+                missing[extra].append(f"{requirement.name}{requirement.specifier}")
+    return {
+        extra: {"missing": missing[extra], "get": f"pip install 'motionformer[{extra}]'" if missing[extra] else None}
+        for extra in extras
+    }
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, version in report["versions"].items():
+        table.add_row(name, version or "missing")
+    for name, facts in report["decoders"].items():
+        table.add_row(name, escape(_decoder_line(facts)))
+    for device in report["devices"]:
+        table.add_row(device["device"], escape(f"{device['name']}, {_gigabytes(device['memory'])}"))
+    for name, value in report["machine"].items():
+        table.add_row(name, _gigabytes(value) if "memory" in name else str(value))
+    for extra, facts in report["extras"].items():
+        lacks = ", ".join(facts["missing"])
+        table.add_row(escape(f"[{extra}]"), escape(f"lacks {lacks}: {facts['get']}" if lacks else "complete"))
+    Console().print(table)
+
+
+def _decoder_line(facts: Any) -> str:
+    if not isinstance(facts, dict):
+        return facts or "not found (only torchcodec needs FFmpeg's libraries; PyAV brings its own)"
+    if not facts["works"]:
+        return f"does not work: {facts['reason']}; {facts['get']}"
+    if "codecs" not in facts:
+        return "works"
+    has = ", ".join(codec for codec, there in facts["codecs"].items() if there)
+    lacks = ", ".join(codec for codec, there in facts["codecs"].items() if not there)
+    version = facts["libraries"].get("libavcodec", "?")
+    return f"works; libavcodec {version}; reads {has}" + (f"; does not read {lacks}" if lacks else "")
+
+
+def _gigabytes(number: int | None) -> str:
+    return "unknown memory" if number is None else f"{number / 1e9:.1f} GB"

@@ -1,0 +1,38 @@
+"""Annotation files and folders become records, records become clips. Knows nothing of models or recipes."""
+
+from motionformer.data.clips import ClipDataset, ClipReader, collate_clips
+from motionformer.data.failures import Failure, FailurePolicy
+from motionformer.data.order import EpochSampler, Visit
+from motionformer.data.recognise import open_dataset
+from motionformer.data.record import Annotations, Record
+from motionformer.data.samplers import (
+    MiddleSegments,
+    RandomClip,
+    RandomSegments,
+    ViewClips,
+    eval_sampler,
+    train_sampler,
+)
+from motionformer.data.shard_reader import ShardDataset
+from motionformer.data.shard_writer import write_shards
+
+__all__ = [
+    "Annotations",
+    "ClipDataset",
+    "ClipReader",
+    "EpochSampler",
+    "Failure",
+    "FailurePolicy",
+    "MiddleSegments",
+    "RandomClip",
+    "RandomSegments",
+    "Record",
+    "ShardDataset",
+    "ViewClips",
+    "Visit",
+    "collate_clips",
+    "eval_sampler",
+    "open_dataset",
+    "train_sampler",
+    "write_shards",
+]

@@ -1,0 +1,156 @@
+"""A record becomes a clip: open, sample, transform; and a list of records becomes a data set of clips."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import Dataset
+
+from motionformer.data.failures import Failure
+from motionformer.data.order import Visit, item_generator
+from motionformer.data.record import Annotations, Label, Record
+from motionformer.errors import AnnotationError, VideoError
+from motionformer.video import Video, open_video
+
+
+@runtime_checkable
+class FrameSampler(Protocol):
+    """Which frames make the clip (t numbers), or the views of a clip (v lists of t numbers), of a piece of video."""
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether frames are a fixed time apart, so that the video's rate matters."""
+
+    def __call__(
+        self, num_frames: int, fps: float, generator: Generator | None
+    ) -> Sequence[int] | Sequence[Sequence[int]]: ...
+
+
+@runtime_checkable
+class ClipTransform(Protocol):
+    """Bytes `[t H W 3]` to what the model takes; the label goes along, because a mirror can change it."""
+
+    def with_label(self, clip: Tensor, label: Any, generator: Generator | None = None) -> tuple[Tensor, Any]: ...
+
+
+@dataclass(frozen=True)
+class ClipReader:
+    """Everything about how a record becomes a clip, chosen once."""
+
+    sampler: FrameSampler
+    transforms: tuple[ClipTransform, ...] = ()  # several (crops) multiply the views; none leaves frames as decoded
+    decoder: str = "pyav"
+    time_limit: float = 30.0  # seconds for opening, and for reading
+    image_rate: float = 30.0  # frames a second of a folder of images whose record does not say
+
+    def read(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label]:
+        """The clip, or all views stacked (clip by clip, each in all crops), and the label. Raises `VideoError`."""
+        rate = record.fps or self.image_rate
+        with open_video(record.path, decoder=self.decoder, time_limit=self.time_limit, image_rate=rate) as video:
+            views = self._read_views(video, record, generator)
+        if not self.transforms:
+            return _stacked(views), record.label
+        done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]
+        return _stacked([clip for clip, _ in done]), done[0][1]
+
+    def _read_views(self, video: Video, record: Record, generator: Generator | None) -> list[Tensor]:
+        fps = record.fps or video.metadata.fps
+        span = frame_span(record, video.metadata.num_frames, fps)
+        chosen = self.sampler(len(span), fps, generator)
+        lists = [[span[i] for i in view] for view in _as_views(chosen)]
+        wanted = sorted({i for view in lists for i in view})  # views overlap: each frame is decoded once
+        frames = video.read(wanted)
+        place = {i: position for position, i in enumerate(wanted)}
+        return [frames[[place[i] for i in view]] for view in lists]
+
+
+class ClipDataset(Dataset[dict[str, Any]]):
+    """Item i is a clip of record i: `{clip, label, index, path}`, or `{failure}` where the video cannot be read.
+
+    A failed video is never replaced by another. What is random about an item depends on (seed, epoch, index) alone;
+    the epoch comes with the `Visit` of an `EpochSampler`, or is 0 for a plain index.
+    """
+
+    def __init__(self, annotations: Annotations, reader: ClipReader, *, seed: int = 0) -> None:
+        refuse_stride(annotations.sampling, reader.sampler, annotations.name)
+        self.annotations, self.reader, self.seed = annotations, reader, seed
+
+    def __len__(self) -> int:
+        return len(self.annotations)
+
+    def __getitem__(self, visit: Visit | int) -> dict[str, Any]:
+        epoch, index = (visit.epoch, visit.index) if isinstance(visit, Visit) else (0, visit)
+        record = self.annotations.records[index]
+        return read_item(self.reader, record, index, item_generator(self.seed, epoch, index), str(record.path))
+
+
+def read_item(reader: ClipReader, record: Record, index: int, generator: Generator, path: str) -> dict[str, Any]:
+    """The item of a record; `path` is what the video is called in reports."""
+    try:
+        clip, label = reader.read(record, generator)
+    except VideoError as error:
+        return {"failure": Failure(path, _without_path(error), index, record.label, record.line)}
+    return {"clip": clip, "label": label, "index": index, "path": path}
+
+
+def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A batch of the clips that could be read, and in `failed` those that could not.
+
+    `label` is a tensor, a tensor a task, or None for a list without labels.
+    """
+    good = [item for item in items if "failure" not in item]
+    return {
+        "clip": torch.stack([item["clip"] for item in good]) if good else torch.empty(0),
+        "label": _batch_labels([item["label"] for item in good]),
+        "index": torch.tensor([item["index"] for item in good], dtype=torch.int64),
+        "path": [item["path"] for item in good],
+        "failed": [item["failure"] for item in items if "failure" in item],
+    }
+
+
+def frame_span(record: Record, num_frames: int, fps: float) -> range:
+    """The frames shown from `start` (included) to `end` (excluded), at least one."""
+    first = 0 if record.start is None else _frame_at(record.start, fps)
+    stop = num_frames if record.end is None else _frame_at(record.end, fps)
+    if first >= num_frames:
+        reason = f"the piece begins at {record.start:g} s, but the video has only {num_frames / fps:.2f} s"
+        raise VideoError(reason, record.path, line=record.line)
+    return range(first, max(first + 1, min(stop, num_frames)))
+
+
+def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
+    """Something-Something runs at 12 frames a second; a stride made for 30 would show every frame several times."""
+    if sampling == "segments" and sampler.is_strided:
+        raise AnnotationError(
+            f"{name} is sampled by segments over the whole video. A clip at a fixed stride ({sampler!r}) is not what"
+            " was published, and a stride meant for 30 frames a second repeats frames of a video with 12. Use a segment"
+            ' sampler, or, for an experiment, dataclasses.replace(annotations, sampling="any").'
+        )
+
+
+def _frame_at(seconds: float, fps: float) -> int:
+    return math.ceil(seconds * fps - 1e-6)  # the first frame not before this time, rounding errors aside
+
+
+def _stacked(clips: list[Tensor]) -> Tensor:
+    return clips[0] if len(clips) == 1 else torch.stack(clips)
+
+
+def _as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
+    nested = torch.as_tensor(chosen).tolist()
+    return nested if nested and isinstance(nested[0], list) else [nested]
+
+
+def _batch_labels(labels: list[Label]) -> Tensor | dict[str, Tensor] | None:
+    if any(label is None for label in labels):
+        return None
+    if labels and isinstance(labels[0], Mapping):
+        return {task: torch.tensor([label[task] for label in labels]) for task in labels[0]}  # type: ignore[index]
+    return torch.tensor(labels, dtype=torch.int64)
+
+
+def _without_path(error: VideoError) -> str:
+    return error.reason if error.frame is None else f"frame {error.frame} {error.reason}"

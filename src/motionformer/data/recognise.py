@@ -1,0 +1,128 @@
+"""A path becomes annotations: what kind of data set it is, and how that was decided."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from motionformer.data.class_folders import read_class_folders, split_folders
+from motionformer.data.class_names import ClassSource
+from motionformer.data.epic import read_epic, refuse_pickle
+from motionformer.data.hmdb51 import read_hmdb51
+from motionformer.data.kinetics import read_kinetics
+from motionformer.data.listing import find_videos, is_frame_folder, is_video, visible_folders
+from motionformer.data.plain_list import read_plain_list
+from motionformer.data.record import Annotations, Missing, Record
+from motionformer.data.something import LABEL_FILES, read_something
+from motionformer.data.something import list_of as something_list
+from motionformer.data.table import read_lines
+from motionformer.data.ucf101 import CLASS_FILE, read_ucf101
+from motionformer.data.ucf101 import list_of as ucf_list
+from motionformer.errors import AnnotationError
+
+Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
+EPIC_LISTS = {"train": "EPIC_100_train.csv", "val": "EPIC_100_validation.csv", "test": "EPIC_100_test_timestamps.csv"}
+UCF_FOLDER, HMDB_FOLDER = "ucfTrainTestlist", "testTrainMulti_7030_splits"
+
+
+def open_dataset(
+    path: str | Path,
+    kind: Kind = "auto",
+    *,
+    split: str | None = None,
+    root: str | Path | None = None,
+    class_names: ClassSource | None = None,
+    missing: Missing = "error",
+    fold: int = 1,
+    seed: int = 0,
+) -> Annotations:
+    """Read the data set at `path`: a list, the folder of a published data set, class folders, or videos alone.
+
+    `root` is where the videos are (default: where the list is); `split` chooses train, val or test where the path
+    holds several; `how` of the result says what was recognised.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise AnnotationError("no such file or folder.", path)
+    if kind not in get_args(Kind):
+        raise AnnotationError(f"kind is one of {', '.join(get_args(Kind))}; not {kind!r}.", path)
+    place = None if root is None else Path(root)
+    found = recognise(path) if kind == "auto" else kind
+    annotations = _read(found, path, split, place, class_names, fold, seed)
+    return replace(annotations, how=f"{path}: {annotations.how}").handle_missing(missing)
+
+
+def recognise(path: Path) -> Kind:
+    """What kind of data set lies at `path`, by names of files and the first line of a list."""
+    return _recognise_folder(path) if path.is_dir() else _recognise_file(path)
+
+
+def read_files(path: Path) -> Annotations:
+    """Videos without labels: one file, one folder of frames, or everything below a folder."""
+    alone = is_video(path) or (path.is_dir() and is_frame_folder(path))
+    videos = [path] if alone else find_videos(path)
+    how = "one video, no label" if alone else f"{len(videos)} videos, no labels"
+    if not videos:
+        raise AnnotationError("no video in this folder.", path)
+    mixed = not alone and visible_folders(path) and any(video.parent == path for video in videos)
+    notes = ("videos lie beside folders, so the folders were not taken for classes (kind: folders)",) if mixed else ()
+    return Annotations(tuple(Record(video) for video in videos), (), path.resolve().name, how=how, notes=notes)
+
+
+def _recognise_folder(path: Path) -> Kind:
+    if any((path / name).exists() or (path / "labels" / name).exists() for name in LABEL_FILES):
+        return "something"
+    if any((path / name).exists() for name in EPIC_LISTS.values()):
+        return "epic"
+    if (path / CLASS_FILE).exists() or (path / UCF_FOLDER).is_dir():
+        return "ucf101"
+    if (path / HMDB_FOLDER).is_dir() or any(path.glob("*_test_split1.txt")):
+        return "hmdb51"
+    if any((path / f"{split}.csv").exists() for split in ("train", "val", "test")):
+        return "list"
+    folders = visible_folders(path)
+    has_loose_videos = any(is_video(entry) for entry in path.iterdir()) or is_frame_folder(path)
+    if folders and not has_loose_videos and (split_folders(path) or not all(map(is_frame_folder, folders))):
+        return "folders"
+    return "files"
+
+
+def _recognise_file(path: Path) -> Kind:
+    refuse_pickle(path)
+    if is_video(path):
+        return "files"
+    if path.suffix.lower() == ".json":
+        return "something"
+    if path.suffix.lower() == ".tar":
+        raise AnnotationError("a tar shard is read by motionformer.data.ShardDataset, not as a list.", path)
+    if path.name.startswith(("trainlist", "testlist")) and (path.parent / CLASS_FILE).exists():
+        return "ucf101"
+    first = read_lines(path)[0][1].lower()
+    if "narration_id" in first:
+        return "epic"
+    return "kinetics" if "youtube_id" in first else "list"
+
+
+def _read(
+    kind: Kind, path: Path, split: str | None, root: Path | None, classes: ClassSource | None, fold: int, seed: int
+) -> Annotations:
+    folder = path.is_dir()
+    if kind == "folders":
+        return read_class_folders(path, split, seed=seed)
+    if kind == "files":
+        return read_files(path)
+    if kind == "hmdb51":
+        return read_hmdb51(path / HMDB_FOLDER if (path / HMDB_FOLDER).is_dir() else path, root, split or "train", fold)
+    if kind == "ucf101":
+        lists = path / UCF_FOLDER if (path / UCF_FOLDER).is_dir() else path
+        return read_ucf101(ucf_list(lists, split or "train", fold) if folder else path, root)
+    split = split or "train"
+    if split not in EPIC_LISTS:
+        raise AnnotationError(f"no split {split!r}; there are {', '.join(EPIC_LISTS)}.", path)
+    if kind == "something":
+        return read_something(something_list(path, split) if folder else path, root, classes)
+    if kind == "epic":
+        return read_epic(path / EPIC_LISTS[split] if folder else path, root)
+    file = path / f"{split}.csv" if folder else path
+    if kind == "kinetics" or (folder and _recognise_file(file) == "kinetics"):
+        return read_kinetics(file, root, classes)
+    return read_plain_list(file, root, classes)

@@ -1,0 +1,143 @@
+"""One labelled piece of video, and a list of them. Every reader of this package returns these and nothing else.
+
+Knows nothing of frames or tensors: a record says where a video is and what it shows, not how to decode it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from motionformer.errors import AnnotationError
+
+Label = int | Mapping[str, int] | None  # one class, one class a task (verb and noun), or unknown (test lists)
+ClassNames = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+Sampling = Literal["any", "segments"]
+Missing = Literal["error", "drop", "keep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A video file or a folder of frames, its label, and, where it is a piece of a longer video, which piece."""
+
+    path: Path
+    label: Label = None
+    start: float | None = None  # seconds
+    end: float | None = None
+    fps: float | None = None  # overrides the video's own: a folder of frames does not know its rate
+    id: str = ""
+    source: Path | None = None  # where this was written down, for messages
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Records with the names of their classes. Made only if every record makes sense.
+
+    `sampling="segments"` forbids clips at a fixed stride (Something-Something runs at 12 frames a second, a stride
+    meant for 30 would repeat frames). `how` says how the files were understood, `notes` what was odd about them.
+    """
+
+    records: tuple[Record, ...]
+    class_names: ClassNames
+    name: str
+    split: str | None = None
+    sampling: Sampling = "any"
+    how: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.records:
+            raise AnnotationError(f"{self.name} holds no video" + (f" for {self.split!r}." if self.split else "."))
+        seen: dict[object, Record] = {}
+        for record in self.records:
+            _check_times(record)
+            _check_label(record, self.class_names)
+            first = seen.setdefault(_identity(record), record)
+            if first is not record:
+                raise _error(record, f"the same as line {first.line} ({first.path}); remove one of them.")
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    @property
+    def num_classes(self) -> int | dict[str, int]:
+        """As `ModelConfig.num_classes` wants it."""
+        if isinstance(self.class_names, Mapping):
+            return {task: len(names) for task, names in self.class_names.items()}
+        return len(self.class_names)
+
+    def label_name(self, label: Label) -> str:
+        if label is None:
+            return ""
+        if isinstance(label, Mapping):
+            assert isinstance(self.class_names, Mapping)
+            return " ".join(self.class_names[task][index] for task, index in label.items())
+        assert not isinstance(self.class_names, Mapping)
+        return self.class_names[label]
+
+    def counts(self) -> dict[str, int]:
+        """Records of each class, also of classes with none; tasks are prefixed (`verb: take`)."""
+        if isinstance(self.class_names, Mapping):
+            found: Counter[str] = Counter()
+            for record in self.records:
+                for task, index in (record.label if isinstance(record.label, Mapping) else {}).items():
+                    found[f"{task}: {self.class_names[task][index]}"] += 1
+            names = [f"{task}: {name}" for task, of_task in self.class_names.items() for name in of_task]
+        else:
+            found = Counter(self.label_name(record.label) for record in self.records if record.label is not None)
+            names = list(self.class_names)
+        return {name: found[name] for name in names}
+
+    def handle_missing(self, missing: Missing) -> "Annotations":
+        """The same list after asking the file system: raise for files that are not there, drop them, or keep them."""
+        if missing == "keep":
+            return self
+        there = {path: path.exists() for path in {record.path for record in self.records}}
+        lost = [record for record in self.records if not there[record.path]]
+        if not lost:
+            return self
+        total = f"{len(lost)} of {len(self)} videos are not there"
+        if missing == "error" or len(lost) == len(self):
+            hint = 'is the root folder right? Pass missing="drop" to use the others.'
+            raise _error(lost[0], f"no such video: {lost[0].path} ({total}); {hint}")
+        kept = tuple(record for record in self.records if there[record.path])
+        return replace(self, records=kept, notes=(*self.notes, f"{total}; left out, the first is {lost[0].path}"))
+
+
+def _error(record: Record, reason: str) -> AnnotationError:
+    return AnnotationError(reason, record.source, record.line)
+
+
+def _identity(record: Record) -> object:
+    label = tuple(sorted(record.label.items())) if isinstance(record.label, Mapping) else record.label
+    return record.id or (record.path, record.start, record.end, label)
+
+
+def _check_times(record: Record) -> None:
+    if record.start is not None and record.start < 0:
+        raise _error(record, f"start is {record.start:g} s; it cannot be negative.")
+    if record.end is not None and record.end <= (record.start or 0):
+        raise _error(record, f"end ({record.end:g} s) is not after start ({record.start or 0:g} s).")
+    if record.fps is not None and record.fps <= 0:
+        raise _error(record, f"a frame rate of {record.fps:g} makes no sense.")
+
+
+def _check_label(record: Record, class_names: ClassNames) -> None:
+    if record.label is None:
+        return
+    if isinstance(record.label, Mapping):
+        if not isinstance(class_names, Mapping) or record.label.keys() != class_names.keys():
+            raise _error(record, f"labels are {set(record.label)}, the class list has {class_names!r}.")
+        pairs = [(task, index, class_names[task]) for task, index in record.label.items()]
+    else:
+        if isinstance(class_names, Mapping):
+            raise _error(record, f"one label, but the class list has the tasks {', '.join(class_names)}.")
+        pairs = [("label", record.label, class_names)]
+    for task, index, names in pairs:
+        if not 0 <= index < len(names):
+            raise _error(record, f"{task} {index} is outside the list of {len(names)} classes (0 to {len(names) - 1}).")

@@ -1,0 +1,118 @@
+"""Every video of a data set looked at, in parallel, and what came of it as numbers and tables to write."""
+
+import csv
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from motionformer.data.inspection import FileReport, Task, inspect_video
+from motionformer.data.pool import Crash, run_in_processes
+from motionformer.data.record import Annotations, Record
+
+GRACE = 10.0  # seconds more than the decoder's own limit before its process is ended
+
+
+def scan(
+    annotations: Sequence[Annotations],
+    *,
+    num_workers: int,
+    time_limit: float = 60.0,
+    min_frames: int = 16,
+    decode: bool = True,
+) -> Iterator[FileReport]:
+    """A report of each different video, as they come. A file that crashes or hangs its process is `broken`."""
+    records = sorted((record for one in annotations for record in one), key=lambda record: record.path)
+    tasks = [
+        Task(path, tuple(of_path), min_frames, time_limit, decode)
+        for path, of_path in groupby(records, key=lambda record: record.path)
+    ]
+    limit = 2 * time_limit + GRACE  # opening and checking have a limit each
+    for index, result in run_in_processes(inspect_video, tasks, num_workers=num_workers, time_limit=limit):
+        yield FileReport(tasks[index].path, "broken", (result.reason,)) if isinstance(result, Crash) else result
+
+
+def count_videos(annotations: Sequence[Annotations]) -> int:
+    return len({record.path for one in annotations for record in one})
+
+
+@dataclass(frozen=True)
+class ScanReport:
+    """The whole scan: `is_well` is false as soon as one video is broken."""
+
+    annotations: tuple[Annotations, ...]
+    files: tuple[FileReport, ...]
+
+    @property
+    def is_well(self) -> bool:
+        return not any(file.status == "broken" for file in self.files)
+
+    def statuses(self) -> dict[str, int]:
+        found = Counter(file.status for file in self.files)
+        return {status: found[status] for status in ("ok", "odd", "short", "broken")}
+
+    def problems(self) -> list[FileReport]:
+        """Everything but `ok`, the worst first."""
+        order = ("broken", "short", "odd")
+        found = [file for file in self.files if file.status != "ok"]
+        return sorted(found, key=lambda file: (order.index(file.status), file.path))
+
+    def durations(self) -> dict[str, float]:
+        """Seconds: shortest, median, longest, and all together; empty if nothing could be read."""
+        seconds = [file.duration for file in self.files if file.duration is not None]
+        if not seconds:
+            return {}
+        return {"min": min(seconds), "median": statistics.median(seconds), "max": max(seconds), "total": sum(seconds)}
+
+    def kinds(self) -> dict[str, dict[str, int]]:
+        """How many videos of each codec, rate and size, the most frequent first."""
+        read = [file for file in self.files if file.codec is not None]
+        columns: dict[str, Counter[str | None]] = {
+            "codec": Counter(file.codec for file in read),
+            "rate": Counter(f"{file.fps:.2f}".rstrip("0").rstrip(".") for file in read),
+            "size": Counter(f"{file.width}×{file.height}" for file in read),
+            "frames": Counter(str(file.num_frames) for file in read),
+        }
+        return {name: {str(value): count for value, count in found.most_common()} for name, found in columns.items()}
+
+    def to_json(self) -> str:
+        content = {
+            "is_well": self.is_well,
+            "videos": len(self.files),
+            "statuses": self.statuses(),
+            "durations": self.durations(),
+            "kinds": self.kinds(),
+            "datasets": [_describe(one) for one in self.annotations],
+            "files": [_row(file, {}) for file in sorted(self.files, key=lambda file: file.path)],
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False, default=str)
+
+    def write_csv(self, file: Path) -> None:
+        """A line a video."""
+        labels = {record.path: _label(one, record) for one in self.annotations for record in one}
+        rows = [_row(report, labels) for report in sorted(self.files, key=lambda report: report.path)]
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _describe(annotations: Annotations) -> dict[str, Any]:
+    fields = ("name", "split", "how", "notes", "sampling")
+    return {key: getattr(annotations, key) for key in fields} | {
+        "records": len(annotations),
+        "classes": annotations.counts(),
+    }
+
+
+def _label(annotations: Annotations, record: Record) -> str:
+    return annotations.label_name(record.label)
+
+
+def _row(file: FileReport, labels: dict[Path, str]) -> dict[str, Any]:
+    row = asdict(file) | {"path": str(file.path), "reasons": "; ".join(file.reasons)}
+    return row | ({"label": labels.get(file.path, "")} if labels else {})

@@ -1,0 +1,7 @@
+"""Video files and folders of frames → the frames asked for. Knows nothing of labels, models or recipes."""
+
+from motionformer.video.metadata import VideoMetadata
+from motionformer.video.open import DECODERS, open_video, read_frames
+from motionformer.video.source import Video
+
+__all__ = ["DECODERS", "Video", "VideoMetadata", "open_video", "read_frames"]

@@ -1,0 +1,135 @@
+"""Opening a video file with PyAV: safely, within a time limit, and with FFmpeg's real reason when it fails."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import av
+import av.logging
+from av.container import InputContainer
+from av.stream import Discard
+from av.video.stream import VideoStream
+
+from motionformer.errors import VideoError
+from motionformer.video.deadline import Deadline
+from motionformer.video.index import Stamp
+
+MAX_PIXELS = 8192 * 8192
+"""Of one frame. A larger one is a broken or hostile header."""
+
+CONTAINERS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,ivf,obu,av1,h264,hevc,m4v,mxf,dv,rm,"
+    "nut,gif,apng,mjpeg,vc1,wtv,yuv4mpegpipe"
+)
+"""Formats that hold pictures themselves. Play lists are not among them: they would open other files or addresses, and
+neither is the one that takes any text for a terminal's screen."""
+
+OPTIONS = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS, "max_pixels": str(MAX_PIXELS)}
+
+
+def open_container(path: Path, deadline: Deadline, num_threads: int) -> tuple[InputContainer, VideoStream]:
+    """The open file and its video stream; other streams are not read."""
+    refuse_what_is_no_file(path)
+    try:
+        container = open_with_av(path, deadline)
+    except av.FFmpegError as error:
+        raise VideoError(f"{describe(error)}{logged_reason(path, deadline)}", path) from error
+    stream = container.streams.best("video")
+    if not isinstance(stream, VideoStream):
+        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        container.close()
+        raise VideoError(f"holds no video stream, only {kinds}", path)
+    for other in container.streams:
+        other.discard = Discard.none if other is stream else Discard.all
+    stream.codec_context.thread_count = num_threads
+    stream.codec_context.thread_type = "SLICE" if num_threads == 1 else "AUTO"
+    stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+    return container, stream
+
+
+def scan_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> list[Stamp]:
+    """All packets of the stream in decoding order, none decoded; refuses a file that was cut short."""
+    stamps: list[Stamp] = []
+    damaged = False
+    for packet in container.demux(stream):
+        deadline.check()
+        if packet.size:
+            stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
+            damaged |= packet.is_corrupt
+    if not stamps:
+        raise VideoError("holds a video stream without a single picture")
+    if damaged or is_cut_short(container, stream, len(stamps)):
+        announced = max(stream.frames, len(stamps))
+        raise VideoError(f"is cut short or damaged: announces {announced} frames, holds {len(stamps)} packets")
+    return stamps
+
+
+def is_cut_short(container: InputContainer, stream: VideoStream, num_packets: int) -> bool:
+    """Whether the container's own list of pictures goes beyond the end of the file.
+
+    Fewer packets than announced is no proof in itself: edit lists of MP4 files leave pictures out on purpose.
+    """
+    missing = stream.frames - num_packets
+    if missing <= 0:
+        return False
+    if container.format.name == "avi":  # its list stands at the end, so a cut file has none; one too many is common
+        return missing > 1
+    return any(entry.pos + entry.size > container.size for entry in stream.index_entries)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn whatever PyAV or the system raises inside into one `VideoError` that names the file."""
+    try:
+        yield
+    except VideoError as error:
+        if error.path is not None:
+            raise
+        raise VideoError(error.reason, path, frame=error.frame, line=error.line) from error
+    except av.FFmpegError as error:
+        raise VideoError(describe(error), path) from error
+    except (OSError, MemoryError, OverflowError, UnicodeError) as error:
+        raise VideoError(str(error) or type(error).__name__, path) from error
+
+
+def describe(error: av.FFmpegError) -> str:
+    """FFmpeg's words for an error, without numbers and file names."""
+    if isinstance(error, av.ExitError):
+        return "took longer than the time limit"
+    return error.strerror or str(error)
+
+
+def refuse_what_is_no_file(path: Path) -> None:
+    """Plain words for what FFmpeg would report oddly, or wait for (a pipe)."""
+    if not path.exists():
+        raise VideoError("there is no such file", path)
+    if not path.is_file():
+        raise VideoError("is not a regular file", path)
+    if path.stat().st_size == 0:
+        raise VideoError("the file is empty (0 bytes)", path)
+
+
+def open_with_av(path: Path, deadline: Deadline) -> InputContainer:
+    # The prefix keeps a colon in a name from being read as a protocol. Names and comments inside files are in any
+    # encoding and not needed here.
+    return av.open(f"file:{path.absolute()}", options=OPTIONS, metadata_errors="replace", timeout=deadline.remaining())
+
+
+def logged_reason(path: Path, deadline: Deadline) -> str:
+    """What FFmpeg logs while it fails to open the file: often the real reason, such as a missing index.
+
+    Logging stays off otherwise: it would print to the terminal, and costs time.
+    """
+    before, skips = av.logging.get_level(), av.logging.get_skip_repeated()
+    av.logging.set_level(av.logging.ERROR)
+    av.logging.set_skip_repeated(False)  # the second file with the same fault has the same reason
+    try:
+        with av.logging.Capture() as messages, open_with_av(path, deadline):
+            pass
+    except av.FFmpegError:
+        pass
+    finally:
+        av.logging.set_level(before)
+        av.logging.set_skip_repeated(skips)
+    lines = list(dict.fromkeys(text.strip() for _, _, text in messages if text.strip()))
+    return f" ({'; '.join(lines[:3])})" if lines else ""

@@ -1,0 +1,138 @@
+"""Video files through PyAV, which brings FFmpeg along.
+
+Frame i is the i-th frame shown among those that really decode. Files whose packets carry real presentation times are
+read by seeking (`seek.frames_by_time`); the rest are counted once by decoding them and read from the start
+(`seek.frames_by_order`). Which of the two is settled when the file is opened, or the first time that a file turns out
+to have lied.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+from av.video.frame import VideoFrame
+from jaxtyping import UInt8
+from torch import Tensor
+
+from motionformer.errors import VideoError
+from motionformer.video.container import explained, open_container, scan_packets
+from motionformer.video.deadline import Deadline
+from motionformer.video.index import FrameIndex, index_packets, times_are_real
+from motionformer.video.metadata import VideoMetadata, measure_timing
+from motionformer.video.orientation import display_size, orient, plausible_aspect, stretch
+from motionformer.video.pixels import ToRGB, orientation_of
+from motionformer.video.seek import UnreliableTimesError, decode_all, frames_by_order, frames_by_time
+from motionformer.video.source import Video, checked_indices
+
+
+class PyAVVideo(Video):
+    """A video file. `index` is `None` for a file whose frames have to be counted."""
+
+    index: FrameIndex | None
+
+    def __init__(
+        self, path: Path, *, time_limit: float | None = 30.0, num_threads: int = 1, square_pixels: bool = True
+    ) -> None:
+        self.path = path
+        self.time_limit = time_limit
+        self.num_threads = num_threads
+        deadline = Deadline(time_limit)
+        self.container, self.stream = open_container(path, deadline, num_threads)
+        try:
+            with explained(path):
+                self.inspect(deadline, square_pixels)
+        except VideoError:
+            self.close()
+            raise
+
+    def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
+        deadline = Deadline(self.time_limit)
+        with explained(self.path):
+            try:
+                stored = self.read_stored(checked_indices(self, indices), deadline)
+            except UnreliableTimesError:
+                self.index = None
+                self.count(deadline)
+                stored = self.read_stored(checked_indices(self, indices), deadline)
+            return orient(stretch(stored, self.stretched_width), self.orientation)
+
+    def check(self) -> VideoMetadata:
+        deadline = Deadline(self.time_limit)
+        with explained(self.path):
+            self.count(deadline)
+        return self.metadata
+
+    def close(self) -> None:
+        self.container.close()
+
+    def inspect(self, deadline: Deadline, square_pixels: bool) -> None:
+        """Settle how frames are found, and what they look like, from the packets and the first frame."""
+        stamps = scan_packets(self.container, self.stream, deadline)
+        real = times_are_real(stamps, self.container.format.name, self.stream.codec_context.reorder_depth)
+        self.index = index_packets(stamps) if real else None
+        try:
+            first = next(iter(self.frames([0], deadline)))[1]
+        except (UnreliableTimesError, StopIteration):
+            self.index = None
+            first = next(iter(self.frames([0], deadline)))[1]
+        self.to_rgb = ToRGB(first.height, first.width)  # a stream may change its size half-way; its video does not
+        self.orientation = orientation_of(first)
+        self.pixel_format = first.format.name
+        aspect = plausible_aspect(self.stream.sample_aspect_ratio) if square_pixels else Fraction(1)
+        self.stretched_width = max(1, round(first.width * aspect))
+        height, width = display_size(first.height, first.width, aspect, self.orientation)
+        times = [0] if self.index is None else self.index.times
+        rate = self.stream.average_rate or self.stream.guessed_rate
+        timing = measure_timing(times, self.stream.time_base or Fraction(1), rate)
+        self.metadata = VideoMetadata(
+            num_frames=len(times),
+            fps=timing.fps,
+            duration=timing.duration,
+            height=height,
+            width=width,
+            codec=self.stream.codec_context.name,
+            rotation=self.orientation.rotation,
+            variable_rate=timing.variable_rate,
+            exact_count=False,
+        )
+        if self.index is None:
+            self.count(deadline)
+
+    def count(self, deadline: Deadline) -> None:
+        """Decode every frame, and find frames by counting from now on if their number or times are not as announced."""
+        self.reopen(deadline)
+        times = [frame.pts for frame in decode_all(self.container, self.stream, deadline)]
+        if self.index is None or times != self.index.times:
+            self.index = None
+        fps = self.metadata.fps
+        self.metadata = dataclasses.replace(
+            self.metadata, num_frames=len(times), duration=len(times) / fps, exact_count=True
+        )
+
+    def frames(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
+        """The wanted frames (ascending, no repeats) as stored."""
+        if self.index is not None:
+            return frames_by_time(self.container, self.stream, self.index, wanted, deadline)
+        self.reopen(deadline)
+        return frames_by_order(self.container, self.stream, wanted, deadline)
+
+    def read_stored(self, indices: Sequence[int], deadline: Deadline) -> UInt8[Tensor, "t h w 3"]:
+        """The frames as RGB, before they are made upright."""
+        places: dict[int, list[int]] = {}
+        for place, i in enumerate(indices):
+            places.setdefault(i, []).append(place)
+        pixels = torch.empty(len(indices), self.to_rgb.height, self.to_rgb.width, 3, dtype=torch.uint8)
+        for i, frame in self.frames(sorted(places), deadline):
+            if frame.is_corrupt:
+                raise VideoError("is damaged", frame=i)
+            rgb = self.to_rgb(frame)
+            for place in places[i]:  # one by one: assigning to a list of places is ten times slower
+                pixels[place] = rgb
+        return pixels
+
+    def reopen(self, deadline: Deadline) -> None:
+        """Start over: the one way back to the first frame that works for every file."""
+        self.container.close()
+        self.container, self.stream = open_container(self.path, deadline, self.num_threads)

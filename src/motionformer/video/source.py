@@ -1,0 +1,53 @@
+"""A video, whatever it is stored as: metadata, and frames by number. Knows nothing of decoders."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from operator import index as as_int
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from jaxtyping import UInt8
+from torch import Tensor
+
+from motionformer.errors import VideoError
+from motionformer.video.metadata import VideoMetadata
+
+V = TypeVar("V", bound="Video")
+
+
+class Video(ABC):
+    """An open video. Close it, or use it in a `with`; it belongs to the process and thread that opened it."""
+
+    path: Path
+    metadata: VideoMetadata
+
+    @abstractmethod
+    def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
+        """RGB frames, in the order asked for; indices may repeat. Raises `VideoError`."""
+
+    @abstractmethod
+    def check(self) -> VideoMetadata:
+        """Decode every frame; metadata with the exact count, or a `VideoError` that names the first bad frame."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file."""
+
+    def __enter__(self: V) -> V:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def checked_indices(video: Video, indices: Sequence[int]) -> list[int]:
+    """The indices as integers, all of them inside the video. Negative ones are mistakes, not counts from the end."""
+    plain = [as_int(i) for i in indices]
+    count = video.metadata.num_frames
+    for i in plain:
+        if not 0 <= i < count:
+            raise VideoError(f"is out of range: the video has {count} frames, 0 to {count - 1}", video.path, frame=i)
+    return plain

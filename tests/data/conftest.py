@@ -1,0 +1,41 @@
+"""Small real videos, made here: nothing is downloaded, nothing is stored."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+WriteVideo = Callable[..., Path]
+
+
+def write_video(path: Path, num_frames: int = 20, fps: int = 30, size: tuple[int, int] = (32, 48)) -> Path:
+    """An mp4 whose frame i is grey with the value 8 i + 8: brightness tells which frame it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=fps)
+        stream.height, stream.width = size
+        stream.pix_fmt = "yuv420p"
+        for index in range(num_frames):
+            picture = np.full((*size, 3), min(8 * index + 8, 250), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+@pytest.fixture(scope="session")
+def make_video() -> WriteVideo:
+    return write_video
+
+
+@pytest.fixture
+def touch() -> Callable[..., None]:
+    """Empty files in place of videos, for readers that only look at names."""
+
+    def touch(*paths: Path) -> None:
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+    return touch

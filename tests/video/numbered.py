@@ -1,0 +1,110 @@
+"""Small videos whose frames carry their own number as a row of black and white squares, written with PyAV."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from torch import Tensor
+
+BITS = 8
+SQUARE = 8
+
+
+def draw_number(number: int, height: int, width: int) -> np.ndarray:
+    """A frame with a moving pattern, and its number in binary along the upper edge, highest bit first."""
+    rows, columns = np.mgrid[:height, :width]
+    frame = np.stack([(rows * 3 + number * 5) % 200, (columns * 2 + number * 3) % 200, (rows + columns) % 200], axis=-1)
+    frame[SQUARE:, :, :] = frame[SQUARE:, :, :] // 2 + 50
+    for bit in range(BITS):
+        frame[:SQUARE, bit * SQUARE : (bit + 1) * SQUARE] = 255 * (number >> (BITS - 1 - bit) & 1)
+    return frame.astype(np.uint8)
+
+
+def read_number(frame: Tensor) -> int:
+    """The number drawn on an upright frame."""
+    cell = frame.shape[1] / 96 * SQUARE  # all are 96 wide as stored; pixels made square may have stretched them
+    bits = [int(frame[SQUARE // 2, int((bit + 0.5) * cell)].float().mean() > 127) for bit in range(BITS)]
+    return sum(value << (BITS - 1 - bit) for bit, value in enumerate(bits))
+
+
+def write_video(
+    path: Path,
+    *,
+    codec: str = "libx264",
+    pixels: str = "yuv420p",
+    num_frames: int = 40,
+    height: int = 64,
+    width: int = 96,
+    fps: int = 30,
+    times: Sequence[int] | None = None,
+    tick: Fraction | None = None,
+    aspect: Fraction | None = None,
+    rotation: float | None = None,
+    mirror: bool = False,
+    audio: bool = False,
+    b_frames: int = 0,
+    group: int = 12,
+    container: dict[str, str] | None = None,
+    metadata: dict[str, str] | None = None,
+    **options: str,
+) -> Path:
+    """Write frames 0 … num_frames − 1; `times` are theirs in ticks, for a rate that varies."""
+    with av.open(str(path), "w", options=container or {}) as output:
+        output.metadata.update(metadata or {})
+        stream = output.add_stream(codec, rate=fps, options=options)
+        stream.height, stream.width, stream.pix_fmt = height, width, pixels
+        stream.codec_context.gop_size = group
+        stream.codec_context.max_b_frames = b_frames
+        if tick is not None:
+            stream.codec_context.time_base = tick
+        if aspect is not None:
+            stream.codec_context.sample_aspect_ratio = aspect
+        if rotation is not None:
+            stream.set_display_rotation(rotation, hflip=mirror)
+        if audio:
+            add_silence(output, seconds=num_frames / fps)
+        for number in range(num_frames):
+            frame = av.VideoFrame.from_ndarray(draw_number(number, height, width), format="rgb24")
+            frame.pts = number if times is None else times[number]
+            frame.time_base = tick or Fraction(1, fps)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    return path
+
+
+def add_silence(output: av.container.OutputContainer, seconds: float) -> None:
+    stream = output.add_stream("aac", rate=16000, layout="mono")
+    for start in range(0, int(seconds * 16000), 1024):
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate, frame.pts = 16000, start
+        output.mux(stream.encode(frame))
+    output.mux(stream.encode())
+
+
+def write_audio(path: Path) -> Path:
+    with av.open(str(path), "w") as output:
+        add_silence(output, seconds=1.0)
+    return path
+
+
+def write_images(folder: Path, pattern: str, *, num_frames: int = 12, first: int = 1, step: int = 1) -> Path:
+    """A folder of images whose names follow a pattern such as `img_%05d.jpg`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(num_frames):
+        write_image(folder / (pattern % (first + number * step)), draw_number(number, 64, 96))
+    return folder
+
+
+def write_image(path: Path, pixels: np.ndarray, source: str = "rgb24") -> Path:
+    """One jpg (nearly lossless) or png."""
+    lossless = path.suffix.lower() == ".png"
+    codec = av.CodecContext.create("png" if lossless else "mjpeg", "w")
+    frame = av.VideoFrame.from_ndarray(pixels, format=source)
+    frame = frame if lossless else frame.reformat(format="yuvj420p")
+    codec.height, codec.width, codec.pix_fmt = frame.height, frame.width, frame.format.name
+    codec.time_base = Fraction(1, 30)
+    codec.options = {} if lossless else {"qmin": "1", "qmax": "1"}
+    path.write_bytes(b"".join(bytes(packet) for packet in [*codec.encode(frame), *codec.encode(None)]))
+    return path
