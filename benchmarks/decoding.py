@@ -36,7 +36,7 @@ Read = Callable[[Path, Sequence[int]], Tensor]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clips", type=int, default=60, help="clips per row, worker count and round")
+    parser.add_argument("--clips", type=int, default=40, help="clips per row, worker count and round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory-clips", type=int, default=2000, help="clips to read while watching memory; 0: none")
     parser.add_argument("--output", type=Path, default=Path("build/decoding.json"))
