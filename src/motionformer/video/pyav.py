@@ -62,8 +62,10 @@ class PyAVVideo(Video):
     def check(self) -> VideoMetadata:
         deadline = Deadline(self.time_limit)
         with explained(self.path):
-            damaged = self.count(deadline, STRICT)
-            self.reopen(deadline)
+            try:
+                damaged = self.count(deadline, STRICT)
+            finally:  # later reads are lenient again
+                self.reopen(Deadline(self.time_limit))
             if damaged is not None:
                 raise VideoError("is damaged", frame=damaged)
         return self.metadata
