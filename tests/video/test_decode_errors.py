@@ -57,7 +57,7 @@ def test_what_is_no_video(tmp_path: Path, name: str, content: bytes) -> None:
 def test_what_would_open_other_files_or_none(tmp_path: Path, name: str, content: bytes) -> None:
     write_video(tmp_path / "other.mp4", num_frames=2)
     (tmp_path / name).write_bytes(content)
-    assert "holds no pictures itself" in refused(tmp_path / name).reason
+    assert "not read as a video" in refused(tmp_path / name).reason
 
 
 def test_sound_only(tmp_path: Path) -> None:

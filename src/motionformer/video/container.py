@@ -165,5 +165,5 @@ def opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str
         av.logging.set_level(before)
     lines = list(dict.fromkeys(text.strip() for _, _, text in messages if text.strip()))
     if any("not on whitelist" in line for line in lines):
-        return "is text, a play list or something else that holds no pictures itself"
+        return "is of a kind that is not read as a video: a single image, a play list, plain text"
     return f"{describe(error)} ({'; '.join(lines[:3])})" if lines else describe(error)
