@@ -4,7 +4,7 @@ A clip is 16 frames at stride 4 from a random place in a 340 × 256 H.264 file, 
 to a float tensor `[3 t H W]`. (The files have that short side already, so no row resizes.) Every row reads the same
 clips of the same files, one decoding thread per process, and finishes them with the same code; only the reading
 differs. Processor time per clip is taken in this process, clips per second from a loader with 1 and 2 worker processes.
-Rounds of all rows alternate, and the best round counts, so that a busy machine hurts none of them in particular.
+Rows take turns and the best round counts, so that a busy machine hurts none of them in particular.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Read = Callable[[Path, Sequence[int]], Tensor]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clips", type=int, default=60, help="clips per row, worker count and round")
+    parser.add_argument("--clips", type=int, default=40, help="clips per row, worker count and round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory-clips", type=int, default=2000, help="clips to read while watching memory; 0: none")
     parser.add_argument("--output", type=Path, default=Path("build/decoding.json"))
@@ -143,25 +143,35 @@ def measure_all(paths: Sequence[Path], num_clips: int, rounds: int) -> dict[str,
     """Processor time and clips per second by row, or why a row is missing."""
     results: dict[str, dict[str, float] | str] = {}
     rows = {name: read for name, (read, module) in ROWS.items() if importlib.util.find_spec(module)}
+    clips = {name: Clips(read, paths, num_clips) for name, read in rows.items()}
+    for name, cpu_ms in processor_ms(clips, rounds).items():
+        results[name] = {"cpu_ms": cpu_ms, "1_worker": 0.0, "2_workers": 0.0}
     for _ in range(rounds):
-        for name, read in rows.items():
-            clips = Clips(read, paths, num_clips)
-            best = results.setdefault(name, {"cpu_ms": float("inf"), "1_worker": 0.0, "2_workers": 0.0})
-            assert isinstance(best, dict)
-            best["cpu_ms"] = min(best["cpu_ms"], processor_ms(clips))
-            best["1_worker"] = max(best["1_worker"], clips_per_second(clips, workers=1))
-            best["2_workers"] = max(best["2_workers"], clips_per_second(clips, workers=2))
+        for workers, key in ((1, "1_worker"), (2, "2_workers")):
+            for name in rows:
+                best = results[name]
+                assert isinstance(best, dict)
+                best[key] = max(best[key], clips_per_second(clips[name], workers))
     missing = {name: f"skipped: {module} is not installed" for name, (_, module) in ROWS.items() if name not in rows}
     return {**results, **missing}
 
 
-def processor_ms(clips: Clips) -> float:
-    """Milliseconds of processor time per clip in this process, the first clip (imports) left out."""
-    clips[0]
-    start = time.process_time()
-    for k in range(1, len(clips)):
-        clips[k]
-    return 1000 * (time.process_time() - start) / (len(clips) - 1)
+def processor_ms(readers: dict[str, Clips], rounds: int) -> dict[str, float]:
+    """Milliseconds of processor time per clip in this process.
+
+    Readers take turns at every clip, and each clip counts with its best round: what else the machine does then hits
+    all of them alike.
+    """
+    for clips in readers.values():
+        clips[0]  # imports
+    best: dict[str, dict[int, float]] = {name: {} for name in readers}
+    for _ in range(rounds):
+        for k in range(len(next(iter(readers.values())))):
+            for name, clips in readers.items():
+                start = time.process_time()
+                clips[k]
+                best[name][k] = min(time.process_time() - start, best[name].get(k, float("inf")))
+    return {name: 1000 * sum(times.values()) / len(times) for name, times in best.items()}
 
 
 def clips_per_second(clips: Clips, workers: int) -> float:

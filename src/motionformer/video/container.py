@@ -3,16 +3,23 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 import av.logging
 from av.container import InputContainer
+from av.packet import Packet
 from av.stream import Discard
 from av.video.stream import VideoStream
 
 from motionformer.errors import VideoError
 from motionformer.video.deadline import Deadline
 from motionformer.video.index import Stamp
+
+if TYPE_CHECKING:
+    VideoPacket = Packet[VideoStream]
+else:
+    VideoPacket = Packet  # takes no parameters at run time
 
 MAX_PIXELS = 8192 * 8192
 """Of one frame. A larger one is a broken or hostile header."""
@@ -27,41 +34,68 @@ neither is the one that takes any text for a terminal's screen."""
 OPTIONS = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS, "max_pixels": str(MAX_PIXELS)}
 
 
-def open_container(path: Path, deadline: Deadline, num_threads: int) -> tuple[InputContainer, VideoStream]:
+LENIENT = {"max_pixels": str(MAX_PIXELS)}
+"""A damaged picture is patched up, as every player does."""
+
+STRICT = {**LENIENT, "err_detect": "crccheck+bitstream+buffer+explode"}
+"""A damaged picture is an error."""
+
+
+def open_container(
+    path: Path, deadline: Deadline, num_threads: int, decoding: dict[str, str] = LENIENT
+) -> tuple[InputContainer, VideoStream]:
     """The open file and its video stream; other streams are not read."""
     refuse_what_is_no_file(path)
     try:
         container = open_with_av(path, deadline)
     except av.FFmpegError as error:
-        raise VideoError(f"{describe(error)}{logged_reason(path, deadline)}", path) from error
+        raise VideoError(opening_reason(error, path, deadline), path) from error
     stream = container.streams.best("video")
     if not isinstance(stream, VideoStream):
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
         container.close()
         raise VideoError(f"holds no video stream, only {kinds}", path)
+    if stream.codec_context is None:
+        container.close()
+        raise VideoError("holds video of a codec that FFmpeg does not know", path)
     for other in container.streams:
         other.discard = Discard.none if other is stream else Discard.all
     stream.codec_context.thread_count = num_threads
     stream.codec_context.thread_type = "SLICE" if num_threads == 1 else "AUTO"
-    stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+    stream.codec_context.options = dict(decoding)
     return container, stream
 
 
 def scan_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> list[Stamp]:
     """All packets of the stream in decoding order, none decoded; refuses a file that was cut short."""
     stamps: list[Stamp] = []
-    damaged = False
-    for packet in container.demux(stream):
-        deadline.check()
-        if packet.size:
-            stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
-            damaged |= packet.is_corrupt
+    damage: str | None = None
+    try:
+        for packet in read_packets(container, stream, deadline):
+            if packet.size:
+                stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
+            if packet.is_corrupt:
+                damage = "packet marked as corrupt"
+    except av.InvalidDataError as error:
+        damage = describe(error)
+    if is_cut_short(container, stream, len(stamps)):
+        damage = damage or "the file ends before its frames do"
+    if damage:
+        announced = f"announces {stream.frames} frames and " if stream.frames else ""
+        raise VideoError(f"is cut short or damaged: {announced}has {len(stamps)} readable ones ({damage})")
     if not stamps:
         raise VideoError("holds a video stream without a single picture")
-    if damaged or is_cut_short(container, stream, len(stamps)):
-        announced = max(stream.frames, len(stamps))
-        raise VideoError(f"is cut short or damaged: announces {announced} frames, holds {len(stamps)} packets")
     return stamps
+
+
+def read_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> Iterator[VideoPacket]:
+    """The stream's packets from where the container stands; at the end of the file an empty one."""
+    try:
+        for packet in container.demux(stream):
+            deadline.check()
+            yield packet
+    except IndexError as error:  # PyAV counts streams once, on opening
+        raise VideoError("damaged: a stream turns up that the header does not announce") from error
 
 
 def is_cut_short(container: InputContainer, stream: VideoStream, num_packets: int) -> bool:
@@ -115,8 +149,8 @@ def open_with_av(path: Path, deadline: Deadline) -> InputContainer:
     return av.open(f"file:{path.absolute()}", options=OPTIONS, metadata_errors="replace", timeout=deadline.remaining())
 
 
-def logged_reason(path: Path, deadline: Deadline) -> str:
-    """What FFmpeg logs while it fails to open the file: often the real reason, such as a missing index.
+def opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str:
+    """FFmpeg's words, with what it logs while it fails to open the file: often the real reason, a missing index say.
 
     Logging stays off otherwise: it would print to the terminal, and costs time.
     """
@@ -132,4 +166,6 @@ def logged_reason(path: Path, deadline: Deadline) -> str:
         av.logging.set_level(before)
         av.logging.set_skip_repeated(skips)
     lines = list(dict.fromkeys(text.strip() for _, _, text in messages if text.strip()))
-    return f" ({'; '.join(lines[:3])})" if lines else ""
+    if any("not on whitelist" in line for line in lines):
+        return "is of a kind that is not read as a video: a single image, a play list, plain text"
+    return f"{describe(error)} ({'; '.join(lines[:3])})" if lines else describe(error)

@@ -45,7 +45,7 @@ def measure_timing(times: Sequence[int], tick: Fraction, announced_rate: Fractio
     Containers round times to ticks (a millisecond in Matroska), so the announced rate is the cleaner number for a
     regular video, and the only one for a single frame.
     """
-    announced = float(announced_rate) if announced_rate else 0.0
+    announced = float(announced_rate) if announced_rate and announced_rate > 0 else 0.0
     span = times[-1] - times[0] if times else 0
     if len(times) < 2 or span <= 0:
         fps = announced or 1.0

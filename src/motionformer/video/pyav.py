@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
+import av
 import torch
 from av.video.frame import VideoFrame
 from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
-from motionformer.video.container import explained, open_container, scan_packets
+from motionformer.video.container import LENIENT, STRICT, describe, explained, open_container, scan_packets
 from motionformer.video.deadline import Deadline
 from motionformer.video.index import FrameIndex, index_packets, times_are_real
 from motionformer.video.metadata import VideoMetadata, measure_timing
@@ -61,7 +62,12 @@ class PyAVVideo(Video):
     def check(self) -> VideoMetadata:
         deadline = Deadline(self.time_limit)
         with explained(self.path):
-            self.count(deadline)
+            try:
+                damaged = self.count(deadline, STRICT)
+            finally:  # later reads are lenient again
+                self.reopen(Deadline(self.time_limit))
+            if damaged is not None:
+                raise VideoError("is damaged", frame=damaged)
         return self.metadata
 
     def close(self) -> None:
@@ -100,16 +106,26 @@ class PyAVVideo(Video):
         if self.index is None:
             self.count(deadline)
 
-    def count(self, deadline: Deadline) -> None:
-        """Decode every frame, and find frames by counting from now on if their number or times are not as announced."""
-        self.reopen(deadline)
-        times = [frame.pts for frame in decode_all(self.container, self.stream, deadline)]
-        if self.index is None or times != self.index.times:
+    def count(self, deadline: Deadline, decoding: dict[str, str] = LENIENT) -> int | None:
+        """Decode every frame; the first damaged one comes out.
+
+        Frames are found by counting from now on if their number or times are not as the packets announced.
+        """
+        self.reopen(deadline, decoding)
+        times: list[int | None] = []
+        damaged: int | None = None
+        try:
+            for frame in decode_all(self.container, self.stream, deadline):
+                damaged = len(times) if frame.is_corrupt and damaged is None else damaged
+                times.append(frame.pts)
+        except av.InvalidDataError as error:
+            raise VideoError(describe(error), frame=len(times)) from error
+        if self.index is not None and times != self.index.times:
             self.index = None
-        fps = self.metadata.fps
         self.metadata = dataclasses.replace(
-            self.metadata, num_frames=len(times), duration=len(times) / fps, exact_count=True
+            self.metadata, num_frames=len(times), duration=len(times) / self.metadata.fps, exact_count=True
         )
+        return damaged
 
     def frames(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
         """The wanted frames (ascending, no repeats) as stored."""
@@ -132,7 +148,7 @@ class PyAVVideo(Video):
                 pixels[place] = rgb
         return pixels
 
-    def reopen(self, deadline: Deadline) -> None:
+    def reopen(self, deadline: Deadline, decoding: dict[str, str] = LENIENT) -> None:
         """Start over: the one way back to the first frame that works for every file."""
         self.container.close()
-        self.container, self.stream = open_container(self.path, deadline, self.num_threads)
+        self.container, self.stream = open_container(self.path, deadline, self.num_threads, decoding)

@@ -5,21 +5,16 @@ Both yield `(i, frame)` in ascending order of time for the frames wanted, and de
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from av.container import InputContainer
-from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from motionformer.errors import VideoError
+from motionformer.video.container import VideoPacket, read_packets
 from motionformer.video.deadline import Deadline
 from motionformer.video.index import FrameIndex
-
-if TYPE_CHECKING:
-    VideoPacket = Packet[VideoStream]
-else:
-    VideoPacket = Packet  # takes no parameters at run time
 
 LEAVES_OUT_EXACTLY = {"h264", "mpeg4", "mpeg1video", "mpeg2video"}
 """Codecs whose pictures say whether another leans on them, so that leaving out the rest changes no pixel."""
@@ -59,8 +54,7 @@ def frames_by_order(
 
 def decode_all(container: InputContainer, stream: VideoStream, deadline: Deadline) -> Iterator[VideoFrame]:
     """Every frame of a freshly opened container, in the order shown."""
-    for packet in container.demux(stream):
-        deadline.check()
+    for packet in read_packets(container, stream, deadline):
         yield from packet.decode()
 
 
@@ -93,8 +87,7 @@ def packets_from(
 ) -> Iterator[VideoPacket]:
     """Packets in decoding order, beginning with the one at time `start`."""
     yield seek_packet(container, stream, index, start, deadline)
-    for packet in container.demux(stream):
-        deadline.check()
+    for packet in read_packets(container, stream, deadline):
         if packet.size:
             yield packet
 
@@ -112,8 +105,7 @@ def seek_packet(
         if time is None:
             continue
         container.seek(time, stream=stream)
-        for packet in container.demux(stream):
-            deadline.check()
+        for packet in read_packets(container, stream, deadline):
             if not packet.size or place_of(packet, index) > first:
                 break
             if packet.pts == start:

@@ -28,7 +28,7 @@ class Video(ABC):
 
     @abstractmethod
     def check(self) -> VideoMetadata:
-        """Decode every frame; metadata with the exact count, or a `VideoError` that names the first bad frame."""
+        """Decode every frame strictly; metadata with the exact count, or a `VideoError` at the first damaged frame."""
 
     @abstractmethod
     def close(self) -> None:
