@@ -1,0 +1,1 @@
+"""Annotation files and folders → records → clips; the built-in motion benchmark."""

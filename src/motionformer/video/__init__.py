@@ -1,0 +1,1 @@
+"""Decode, sample, transform; knows nothing of labels, models or recipes."""
