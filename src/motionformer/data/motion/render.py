@@ -20,12 +20,14 @@ def render(scene: Scene, frames: int, size: int) -> UInt8[np.ndarray, "{frames} 
     _paint(canvas, scene.disc, _round)
     for bar in scene.bars:
         _paint_bar(canvas, bar, scene.ground)
-    return np.rint(canvas * 255).astype(np.uint8)
+    pixels: UInt8[np.ndarray, "t size size 3"] = np.rint(canvas * 255).astype(np.uint8)
+    return pixels
 
 
 def disc_path(scene: Scene, frames: int, size: int) -> Float32[np.ndarray, "{frames} 2"]:
     """Where the centre of the disc is, (x, y) in pixels; the first pixel reaches from 0 to 1."""
-    return (scene.disc.places(frames) * size).astype(np.float32)
+    path: Pixels = (scene.disc.places(frames) * size).astype(np.float32) % np.float32(size)
+    return path
 
 
 def _ground(ground: Ground, frames: int, size: int) -> Float32[np.ndarray, "{frames} {size} {size} 3"]:
@@ -68,15 +70,18 @@ def _stripes(body: Body, x: Pixels, y: Pixels) -> Pixels:
     colours = body.colours.astype(np.float32)
     along_x, along_y, phase = (2 * np.pi * body.stripes).astype(np.float32)
     mix = 0.5 + 0.5 * np.cos(along_x * x + along_y * y + phase)[..., None]
-    return colours[0] + mix * (colours[1] - colours[0])
+    texture: Pixels = colours[0] + mix * (colours[1] - colours[0])
+    return texture
 
 
 def _round(x: Pixels, y: Pixels) -> Pixels:
-    return np.sqrt(x * x + y * y)
+    distance: Pixels = np.hypot(x, y)
+    return distance
 
 
 def _square(x: Pixels, y: Pixels) -> Pixels:
-    return np.maximum(np.abs(x), np.abs(y))
+    distance: Pixels = np.maximum(np.abs(x), np.abs(y))
+    return distance
 
 
 def _paint_bar(canvas: Float32[np.ndarray, "t size size 3"], bar: Bar, ground: Ground) -> None:

@@ -30,7 +30,8 @@ class Body:
 
     def places(self, frames: int) -> Float[np.ndarray, "{frames} 2"]:
         """Its centre in every frame, in [0, 1)."""
-        return (self.start + np.arange(frames)[:, None] * self.step) % 1.0
+        places: Float[np.ndarray, "t 2"] = (self.start + np.arange(frames)[:, None] * self.step) % 1.0
+        return places
 
 
 @dataclass(frozen=True)
