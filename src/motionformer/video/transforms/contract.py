@@ -22,7 +22,9 @@ class Transform(ABC):
     def __call__(self, clip: Clip, generator: Generator | None = None) -> Clip:
         """The changed clip. Steps that draw at random refuse to work without a generator."""
 
-    def with_label(self, clip: Clip, label: Label, generator: Generator | None = None) -> tuple[Clip, Label]:
+    def with_label(
+        self, clip: Num[Tensor, "..."], label: Label, generator: Generator | None = None
+    ) -> tuple[Clip, Label]:
         """The changed clip and the label that is right for it: the same one, except where a mirror changes it."""
         return self(clip, generator), label
 

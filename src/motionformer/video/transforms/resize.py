@@ -50,7 +50,7 @@ class ShortSideJitter(Transform):
         """A length of the short side."""
         if self.inverse:
             return round(1.0 / uniform(1.0 / self.high, 1.0 / self.low, generator, self))
-        return round(uniform(self.low, self.high, generator, self))
+        return round(uniform(float(self.low), float(self.high), generator, self))
 
 
 def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
