@@ -76,7 +76,7 @@ def test_the_generator_decides_and_nothing_else(step: Transform) -> None:
     for seed, result in enumerate(results):
         assert torch.equal(step(clip, seeded(seed)), result)
     assert any(r.shape != results[0].shape or not torch.equal(r, results[0]) for r in results[1:])
-    with pytest.raises(ValueError, match="pass a torch.Generator"):
+    with pytest.raises(ValueError, match=r"pass a torch\.Generator"):
         step(clip)
 
 

@@ -3,5 +3,6 @@
 from motionformer.data.motion.dataset import MotionBenchmark, MotionClip
 from motionformer.data.motion.level import LEVELS, Level
 from motionformer.data.motion.scene import CLASSES
+from motionformer.data.motion.videos import write_videos
 
-__all__ = ["CLASSES", "LEVELS", "Level", "MotionBenchmark", "MotionClip"]
+__all__ = ["CLASSES", "LEVELS", "Level", "MotionBenchmark", "MotionClip", "write_videos"]

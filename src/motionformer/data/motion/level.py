@@ -16,9 +16,8 @@ class Level:
 
     Attributes:
         radius: of the disc that gives the class.
-        speed: of the disc over the ground.
-        pan: the camera's speed, in a direction of its own; it moves everything that is fixed to the ground, and the
-            disc, across the picture.
+        speed: of the disc and of the distractors across the picture.
+        pan: speed at which the camera lets the ground pass by, in a direction that has nothing to do with the class.
         ground_contrast: of the texture behind everything, as a share of the full range of brightness.
         ground_waves: number of waves over the frame in the finest detail of that texture.
         num_distractors: plain squares that drift in directions of their own.

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from motionformer.data.motion.level import Level, Range
 
 CLASSES = ("right", "up-right", "up", "up-left", "left", "down-left", "down", "down-right")
-"""The direction of the disc over the ground, counter-clockwise."""
+"""The direction of the disc across the picture, counter-clockwise."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class Scene:
 
 
 def draw_scene(level: Level, label: int, rng: np.random.Generator) -> Scene:
-    """A random scene whose disc moves over the ground in direction `label` of `CLASSES`."""
+    """A random scene whose disc moves across the picture in direction `label` of `CLASSES`."""
     pan = polar(rng.uniform(*level.pan), rng.uniform(0.0, 2 * np.pi))
     disc = Body(
         start=rng.random(2),
-        step=velocity(label, rng.uniform(*level.speed)) + pan,
+        step=velocity(label, rng.uniform(*level.speed)),
         radius=rng.uniform(*level.radius),
         colours=_disc_colours(rng),
         stripes=np.append(polar(1 / rng.uniform(0.12, 0.2), rng.uniform(0.0, 2 * np.pi)), rng.random()),
@@ -79,7 +79,7 @@ def draw_scene(level: Level, label: int, rng: np.random.Generator) -> Scene:
         label,
         disc,
         _draw_ground(level, pan, rng),
-        tuple(_draw_distractor(level, pan, rng) for _ in range(level.num_distractors)),
+        tuple(_draw_distractor(level, rng) for _ in range(level.num_distractors)),
         tuple(_draw_bar(level.occluder_width, rng) for _ in range(level.num_occluders)),
     )
 
@@ -113,11 +113,11 @@ def _draw_ground(level: Level, pan: Float[np.ndarray, "2"], rng: np.random.Gener
     )
 
 
-def _draw_distractor(level: Level, pan: Float[np.ndarray, "2"], rng: np.random.Generator) -> Body:
+def _draw_distractor(level: Level, rng: np.random.Generator) -> Body:
     colour = rng.uniform(0.1, 0.9, 3)
     return Body(
         start=rng.random(2),
-        step=polar(rng.uniform(*level.speed), rng.uniform(0.0, 2 * np.pi)) + pan,
+        step=polar(rng.uniform(*level.speed), rng.uniform(0.0, 2 * np.pi)),
         radius=rng.uniform(*level.distractor_radius),
         colours=np.stack([colour, colour]),
         stripes=np.zeros(3),
