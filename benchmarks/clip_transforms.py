@@ -29,7 +29,7 @@ def main() -> None:
     }
     print("16 frames of 340 × 256 bytes → 224 × 224 floats, median, ms of CPU time per clip")
     for name, pipeline in pipelines.items():
-        print(f"{median_ms(lambda step=pipeline: step(frames, generator)):8.1f}  {name}")  # type: ignore[misc]
+        print(f"{median_ms(lambda step=pipeline: step(frames, generator)):8.1f}  {name}")
     print("one step alone, on 16 frames of 224 × 224; kornia's beside ours")
     clip = torch.rand(3, 16, 224, 224, generator=generator)
     pictures = clip.transpose(0, 1).contiguous()

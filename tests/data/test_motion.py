@@ -1,6 +1,7 @@
 """The motion benchmark: the class is in the motion and nowhere else, and a clip is a function of its seed and index."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,15 @@ from motionformer.models import InputSpec
 from motionformer.video.transforms import eval_transform
 
 FRAMES, SIZE = 8, 48
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small matrices: a second thread costs more than it does, above all where another process wants the core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -86,12 +96,13 @@ def ridge_accuracy(features: torch.Tensor, labels: torch.Tensor) -> float:
     return ((features[split:] @ weights).argmax(dim=1) == labels[split:]).double().mean().item()
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_single_frames_are_guessed_at_chance_and_two_are_not() -> None:
-    benchmark = MotionBenchmark("easy", "train", 2000)
+    benchmark = MotionBenchmark("easy", "train", 1600)
     clips = [benchmark[index] for index in range(len(benchmark))]
     frames = torch.stack([clip.frames for clip in clips])
     labels = torch.tensor([clip.label for clip in clips])
-    bound = 1 / 8 + 4 * (1 / 8 * 7 / 8 / 400) ** 0.5  # chance, and four deviations of 400 guesses
+    bound = 1 / 8 + 4 * (1 / 8 * 7 / 8 / 320) ** 0.5  # chance, and four deviations of 320 guesses
     for k in (0, 3, 7):
         frame = frames[:, k]
         small = torch.nn.functional.avg_pool2d(frame.permute(0, 3, 1, 2).float() / 255, 4).flatten(1)
@@ -170,8 +181,8 @@ def test_rendering_is_the_slow_loop() -> None:
             assert np.abs(fast[row, column] - colour * 255).max() < 0.51
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_pixels_stay_in_range(level: str) -> None:
+@pytest.mark.parametrize("level", [*LEVELS.values(), Level(ground_contrast=0.7)], ids=[*LEVELS, "strongest"])
+def test_pixels_stay_in_range(level: Level) -> None:
     """A sum that leaves 0 … 255 would wrap around in bytes."""
     benchmark = MotionBenchmark(level, "val", 64, size=16)
     for index in range(64):
@@ -241,5 +252,7 @@ def test_refuses_nonsense() -> None:
         MotionBenchmark(num_clips=3)[3]
     with pytest.raises(ValueError, match=r"above 0\.3"):
         Level(radius=(0.1, 0.5))
+    with pytest.raises(ValueError, match="where pixels stay in range"):
+        Level(ground_contrast=0.9)
     with pytest.raises(ValueError, match="even sides"):
         write_videos("nowhere", size=47)

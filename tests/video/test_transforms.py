@@ -1,5 +1,7 @@
 """Every transform: one draw for all frames, repeatable from a seed, right on small cases written out by hand."""
 
+import pickle
+
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -212,6 +214,14 @@ def test_any_frame_becomes_the_size_asked_for(shape: tuple[int, int, int], size:
             clip = step(frames, seeded(seed))
             assert clip.shape == (3, shape[0], *size)
             assert clip.abs().max() <= 1.0
+
+
+def test_a_pipeline_goes_to_another_process_and_works_there() -> None:
+    frames = torch.randint(0, 256, (2, 20, 30, 3), dtype=torch.uint8, generator=seeded(0))
+    spec = InputSpec(height=16, width=16)
+    step = train_transform(spec, colour=ColourJitter(), rand_augment=RandAugment(), erasing=0.5)
+    copy = pickle.loads(pickle.dumps(step))  # as loader workers get it
+    assert torch.equal(copy(frames, seeded(3)), step(frames, seeded(3)))
 
 
 def test_refuses_what_cannot_work() -> None:

@@ -39,6 +39,8 @@ class Level:
     def __post_init__(self) -> None:
         if max(self.radius[1], self.distractor_radius[1]) > 0.3:
             raise ValueError("a radius above 0.3 of the frame would meet itself around the torus; make it smaller.")
+        if not 0.0 <= self.ground_contrast <= 0.7:
+            raise ValueError(f"ground_contrast is 0 to 0.7, where pixels stay in range; not {self.ground_contrast}.")
 
 
 LEVELS: Mapping[str, Level] = MappingProxyType(
