@@ -54,7 +54,7 @@ class ShortSideJitter(Transform):
 
 
 def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
-    """The clip at another height and width. Interleaved bytes are resized as bytes, ten times faster than floats."""
+    """The clip at another height and width. Interleaved bytes are resized as bytes, much faster than floats."""
     if tuple(clip.shape[2:]) == size:
         return clip
     frames = clip.transpose(0, 1)
