@@ -1,0 +1,36 @@
+"""Transforms on clips of decoded frames: one draw for all frames, every draw from the generator passed in.
+
+Start in `pipelines.py`. A new step is a `Transform` with one method.
+"""
+
+from motionformer.video.transforms.colour import ColourJitter
+from motionformer.video.transforms.contract import Pipeline, Transform
+from motionformer.video.transforms.crop import CentreCrop, RandomCrop, RandomResizedCrop, SideCrop
+from motionformer.video.transforms.erase import RandomErasing
+from motionformer.video.transforms.flip import HorizontalFlip, LabelAwareFlip, find_twins
+from motionformer.video.transforms.pipelines import eval_transform, train_transform
+from motionformer.video.transforms.pixels import FromFrames, Normalise, SwapChannels
+from motionformer.video.transforms.randaugment import RandAugment
+from motionformer.video.transforms.resize import ShortSideJitter, ShortSideResize
+
+__all__ = [
+    "CentreCrop",
+    "ColourJitter",
+    "FromFrames",
+    "HorizontalFlip",
+    "LabelAwareFlip",
+    "Normalise",
+    "Pipeline",
+    "RandAugment",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomResizedCrop",
+    "ShortSideJitter",
+    "ShortSideResize",
+    "SideCrop",
+    "SwapChannels",
+    "Transform",
+    "eval_transform",
+    "find_twins",
+    "train_transform",
+]

@@ -1,0 +1,118 @@
+"""Colour changes as affine maps of RGB, and colour jitter as one of them.
+
+Brightness, contrast, saturation and hue (a turn in the plane of colour differences, YIQ) each take a pixel x to
+`M x + b`. So any chain of them is one matrix and one pass over the clip, where a library that goes through HSV and
+clamps after every step needs ten times as long (docs/transforms.md). Pixels are clamped once, at the end.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Num
+from torch import Generator, Tensor
+
+from motionformer.video.transforms.contract import Transform, required, uniform
+from motionformer.video.transforms.pixels import by_frame
+
+GREY = (0.299, 0.587, 0.114)
+TO_YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
+
+
+class ColourMap(NamedTuple):
+    """`x -> matrix x + shift` on RGB from 0 to 1."""
+
+    matrix: Float[Tensor, "3 3"]
+    shift: Float[Tensor, "3"]
+
+    def after(self, first: "ColourMap") -> "ColourMap":
+        """Both maps in a row."""
+        return ColourMap(self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
+
+    def colour(self, rgb: Float[Tensor, "3"]) -> Float[Tensor, "3"]:
+        """What becomes of one colour."""
+        return self.matrix @ rgb + self.shift
+
+
+class ColourJitter(Transform):
+    """Brightness, contrast, saturation and hue, each changed by a random amount, in a random order.
+
+    Args:
+        brightness, contrast, saturation: a factor from 1 − amount to 1 + amount.
+        hue: largest turn to either side, as a share of the full circle.
+        probability: of changing anything.
+    """
+
+    def __init__(
+        self,
+        brightness: float = 0.4,
+        contrast: float = 0.4,
+        saturation: float = 0.4,
+        hue: float = 0.1,
+        probability: float = 1.0,
+    ) -> None:
+        if not (0 <= brightness <= 1 and 0 <= contrast <= 1 and 0 <= saturation <= 1 and 0 <= hue <= 0.5):
+            raise ValueError("amounts of brightness, contrast and saturation are 0 to 1, of hue 0 to 0.5.")
+        self.brightness = brightness
+        self.contrast = contrast
+        self.saturation = saturation
+        self.hue = hue
+        self.probability = probability
+
+    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
+        if uniform(0.0, 1.0, generator, self) >= self.probability:
+            return clip
+        factors = [1.0 + uniform(-a, a, generator, self) for a in (self.brightness, self.contrast, self.saturation)]
+        turn = uniform(-self.hue, self.hue, generator, self)
+        mean = mean_colour(clip)
+        chain = ColourMap(torch.eye(3), torch.zeros(3))
+        for step in torch.randperm(4, generator=required(generator, self)).tolist():
+            maps = (
+                brightness_map(factors[0]),
+                contrast_map(factors[1], chain.colour(mean)),
+                saturation_map(factors[2]),
+                hue_map(turn),
+            )
+            chain = maps[step].after(chain)
+        return recolour(clip, chain)
+
+
+def brightness_map(factor: float) -> ColourMap:
+    """Towards black (0) or beyond the original (above 1)."""
+    return ColourMap(torch.eye(3) * factor, torch.zeros(3))
+
+
+def contrast_map(factor: float, mean: Float[Tensor, "3"]) -> ColourMap:
+    """Towards the grey of the mean colour."""
+    grey = (torch.tensor(GREY) @ mean).expand(3)
+    return ColourMap(torch.eye(3) * factor, (1.0 - factor) * grey)
+
+
+def saturation_map(factor: float) -> ColourMap:
+    """Towards the pixel's own grey."""
+    return ColourMap(torch.eye(3) * factor + (1.0 - factor) * torch.tensor(GREY).expand(3, 3), torch.zeros(3))
+
+
+def hue_map(turn: float) -> ColourMap:
+    """Around the circle of hues, brightness kept; `turn` 1 is once around."""
+    to_yiq = torch.tensor(TO_YIQ)
+    cos, sin = math.cos(2 * math.pi * turn), math.sin(2 * math.pi * turn)
+    rotation = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]])
+    return ColourMap(torch.linalg.solve(to_yiq, rotation @ to_yiq), torch.zeros(3))
+
+
+def mean_colour(clip: Num[Tensor, "3 t H W"]) -> Float[Tensor, "3"]:
+    """Over all frames: one colour for the clip, so that all frames get the same change."""
+    means = torch.stack([frame.float().mean(dim=(1, 2)) for frame in clip.unbind(1)]).mean(dim=0).cpu()
+    return means / 255.0 if clip.dtype == torch.uint8 else means
+
+
+def recolour(clip: Num[Tensor, "3 t H W"], change: ColourMap) -> Num[Tensor, "3 t H W"]:
+    """The changed clip, clamped to the range of pixels."""
+    matrix, shift = (part.to(clip.device) for part in (change.matrix, change.shift[:, None]))
+
+    def one(frame: Tensor) -> Tensor:
+        pixels = torch.addmm(shift.to(frame.dtype), matrix.to(frame.dtype), frame.flatten(1))
+        return pixels.clamp_(0.0, 1.0).view(frame.shape)
+
+    return by_frame(clip, one)

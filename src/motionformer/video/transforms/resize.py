@@ -1,0 +1,74 @@
+"""Resizing that keeps the shape of the picture: the short side gets a length, fixed or drawn.
+
+Bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels are averaged and not skipped, so a
+1080p file gives the clip that a 256-pixel copy of it would (docs/transforms.md).
+"""
+
+import torch.nn.functional as F
+from jaxtyping import Num
+from torch import Generator, Tensor
+
+from motionformer.video.transforms.contract import Transform, uniform
+
+Size = tuple[int, int]
+
+
+class ShortSideResize(Transform):
+    """The short side becomes `size`. For a pair (height, width): the smallest picture that covers it."""
+
+    def __init__(self, size: int | Size) -> None:
+        self.size = size
+
+    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
+        return resize(clip, cover((clip.shape[2], clip.shape[3]), as_pair(self.size)))
+
+
+class ShortSideJitter(Transform):
+    """The short side becomes a length between `low` and `high`; every length alike, or (`inverse`) its inverse alike.
+
+    With `inverse`, short lengths come more often, so that every magnification of a *crop* is as likely.
+
+    Args:
+        shape: of the crop that follows, where it is not a square.
+    """
+
+    def __init__(self, low: int, high: int, *, inverse: bool = False, shape: Size = (1, 1)) -> None:
+        if not 0 < low <= high:
+            raise ValueError(f"the short side is drawn from {low} to {high}: they must be positive and in order.")
+        self.low = low
+        self.high = high
+        self.inverse = inverse
+        self.shape = shape
+
+    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
+        side = self.draw(generator)
+        short = min(self.shape)
+        target = (side * self.shape[0] // short, side * self.shape[1] // short)
+        return resize(clip, cover((clip.shape[2], clip.shape[3]), target))
+
+    def draw(self, generator: Generator | None) -> int:
+        """A length of the short side."""
+        if self.inverse:
+            return round(1.0 / uniform(1.0 / self.high, 1.0 / self.low, generator, self))
+        return round(uniform(float(self.low), float(self.high), generator, self))
+
+
+def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
+    """The clip at another height and width. Interleaved bytes are resized as bytes, much faster than floats."""
+    if tuple(clip.shape[2:]) == size:
+        return clip
+    frames = clip.transpose(0, 1)
+    return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=True).transpose(0, 1)
+
+
+def cover(have: Size, want: Size) -> Size:
+    """The smallest size of the shape `have` that covers `want`: one side fits, the other is rounded down."""
+    height, width = have
+    if height * want[1] <= width * want[0]:  # the height is what limits
+        return want[0], max(width * want[0] // height, want[1])
+    return max(height * want[1] // width, want[0]), want[1]
+
+
+def as_pair(size: int | Size) -> Size:
+    """Height and width; one number is a square."""
+    return (size, size) if isinstance(size, int) else size
