@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 install: $(READY)  ## make .venv with the package, its tests and its tools
 
 test: $(READY)  ## run every test (minutes, 2 cores)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 check: $(READY)  ## lint, format, types, import contracts
 	$(BIN)/ruff check .
@@ -30,8 +30,12 @@ format: $(READY)  ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-benchmark: $(READY)  ## measure against a literal implementation, write build/benchmark.{md,json}
+benchmark: $(READY)  ## measure speed and memory, write build/*.md and *.json (half an hour)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[benchmark]'
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.decoding
+	$(BIN)/python -m benchmarks.clip_transforms
+	$(BIN)/python -m benchmarks.motion_learning --level easy --threads 2
 
 figures: $(READY)  ## redraw the pictures of README and docs
 	$(BIN)/python docs/figures/draw.py

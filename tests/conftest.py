@@ -13,6 +13,7 @@ install_import_hook("motionformer", "beartype.beartype")
 
 import torch  # noqa: E402
 
+torch.set_num_threads(1)
 SHARED = Path(__file__).parents[2] / "shared"
 
 
