@@ -34,15 +34,15 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(doctor, "_version", without_kornia)
     report = doctor.examine()
-    train = report["extras"]["train"]
-    assert any(text.startswith("kornia>=") for text in train["missing"])
-    assert train["get"] == "pip install 'motionformer[train]'"
+    extra = report["extras"]["benchmark"]
+    assert any(text.startswith("kornia>=") for text in extra["missing"])
+    assert extra["get"] == "pip install 'motionformer[benchmark]'"
     assert report["decoders"]["torchcodec"]["get"] == "pip install 'motionformer[torchcodec]'"
     printed = runner.invoke(app, ["doctor"]).output
-    assert "pip install 'motionformer[train]'" in printed
+    assert "pip install 'motionformer[benchmark]'" in printed
 
 
 def test_too_old_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: "0.1" if name == "kornia" else installed(name))
-    assert any(text.startswith("kornia>=") for text in doctor.examine()["extras"]["train"]["missing"])
+    assert any(text.startswith("kornia>=") for text in doctor.examine()["extras"]["benchmark"]["missing"])

@@ -14,14 +14,14 @@ few = AttendConfig("orthoformer", num_prototypes=8)
 better = AttendConfig("orthoformer", 8, refine=True, ridge=0.01)
 clip = torch.randn(2, 3, 8, 48, 48)
 models = {
-    "exact": create_model("motionformer-tiny", depth=2),
-    "chunked": create_model("motionformer-tiny", depth=2, chunk_size=50),
-    "orthoformer": create_model("motionformer-tiny", depth=2, attend=few),
-    "improved": create_model("motionformer-tiny", depth=2, attend=better),
-    "nystrom": create_model("motionformer-tiny", depth=2, attend=AttendConfig("nystrom", num_prototypes=8)),
-    "performer": create_model("motionformer-tiny", depth=2, attend="performer"),
-    "joint": create_model("joint-tiny", depth=2),
-    "divided": create_model("divided-tiny", depth=2),
+    "exact": create_model("motionformer-tiny", depth=1),
+    "chunked": create_model("motionformer-tiny", depth=1, chunk_size=50),
+    "orthoformer": create_model("motionformer-tiny", depth=1, attend=few),
+    "improved": create_model("motionformer-tiny", depth=1, attend=better),
+    "nystrom": create_model("motionformer-tiny", depth=1, attend=AttendConfig("nystrom", num_prototypes=8)),
+    "performer": create_model("motionformer-tiny", depth=1, attend="performer"),
+    "joint": create_model("joint-tiny", depth=1),
+    "divided": create_model("divided-tiny", depth=1),
 }
 """
 

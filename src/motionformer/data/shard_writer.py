@@ -34,9 +34,10 @@ class _Sample:
         return sum(file.stat().st_size for file in self.files.values())
 
 
-def write_shards(annotations: Annotations, out: Path, *, max_bytes: int, seed: int = 0) -> Iterator[Shard]:
+def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, seed: int = 0) -> Iterator[Shard]:
     """Write the shards, giving each when it is done, and last the index. Videos are shuffled by `seed`: a reader
     goes through a shard in order."""
+    out = Path(out)
     if out.exists() and any(out.iterdir()):
         raise AnnotationError("the folder is not empty; shards are written to a new one.", out)
     out.mkdir(parents=True, exist_ok=True)
