@@ -45,7 +45,7 @@ def fit_tensors(
             report.resized[name] = f"{here[0]} places to {there[0]}"
         else:
             raise CheckpointError(f"{report.source}: tensor {name!r} is {here}, the model needs {there}.")
-    for name in wanted.keys() - fitted.keys() - report.reset.keys():
+    for name in sorted(wanted.keys() - fitted.keys() - report.reset.keys()):
         if name.startswith(PER_CLASS) or any(part in name for part in may_reset):
             report.reset[name] = "not in the file"
         else:
