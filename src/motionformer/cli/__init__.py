@@ -21,10 +21,30 @@ app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
+# packages that an extra brings: a command that needs one says how to get it
+_EXTRA_OF = {
+    "lightning": "train",
+    "torchmetrics": "train",
+    "omegaconf": "train",
+    "tensorboard": "train",
+    "matplotlib": "train",
+    "jinja2": "train",
+}
+
+
 def main() -> None:
     """Run a command; an error of ours is one clear message and exit code 1, not a traceback."""
     try:
         app()
     except MotionformerError as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(1)
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        _fail(f"this command needs {error.name}: pip install 'motionformer[{extra}]'")
+
+
+def _fail(message: str) -> None:
+    typer.secho(f"error: {message}", fg="red", err=True)
+    sys.exit(1)
