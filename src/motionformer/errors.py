@@ -34,6 +34,13 @@ class AnnotationError(MotionformerError):
         return where + self.reason
 
 
+class RecipeError(MotionformerError):
+    """A recipe that cannot be read or makes no sense: which file, which key."""
+
+    def __init__(self, reason: str, file: "str | PathLike[str] | None" = None) -> None:
+        super().__init__(reason if file is None else f"{fspath(file)}: {reason}")
+
+
 class FailedVideosError(MotionformerError):
     """More videos failed than the run was told to accept."""
 
