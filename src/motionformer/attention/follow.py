@@ -64,22 +64,29 @@ def own_query(tokens: Tensor, own: Tensor, projections: Projections) -> Float[Te
 
 
 def affinity(
-    tokens: Tensor, query: Float[Tensor, "h bn d"], to_key: Tensor, frame_bias: Tensor | None
+    tokens: Tensor,
+    query: Float[Tensor, "h bn d"],
+    to_key: Tensor,
+    frame_bias: Tensor | None,
+    scratch: Float[Tensor, "h bn c"] | None = None,
 ) -> Float[Tensor, "bn h f"]:
     """Softmax over frames; the key projection is folded into the query."""
-    logits = (query @ to_key).transpose(0, 1) @ by_token(tokens).transpose(1, 2)
+    logits = torch.bmm(query, to_key, out=scratch).transpose(0, 1) @ by_token(tokens).transpose(1, 2)
     if frame_bias is not None:
         logits = logits + frame_bias.repeat_interleave(tokens.shape[2], dim=0)[:, None]
     return softmax(logits).to(tokens.dtype)
 
 
 def pool(
-    tokens: Float[Tensor, "b f n c"], weight: Float[Tensor, "bn h f"], to_value: Tensor | None
+    tokens: Float[Tensor, "b f n c"],
+    weight: Float[Tensor, "bn h f"],
+    to_value: Tensor | None,
+    scratch: Float[Tensor, "bn h c"] | None = None,
 ) -> Float[Tensor, "b n c"]:
     """The weighted mean of each trajectory; its projection comes after the pooling."""
     b, _, n, c = tokens.shape
     if to_value is not None:
-        pooled = weight @ by_token(tokens)
+        pooled = torch.bmm(weight, by_token(tokens), out=scratch)
         return (pooled.transpose(0, 1) @ to_value.transpose(1, 2)).transpose(0, 1).reshape(b, n, c)
     by_head = tokens.unflatten(-1, (weight.shape[1], -1))
     return torch.einsum("bfnhd,bnhf->bnhd", by_head, weight.unflatten(0, (b, n))).flatten(2)

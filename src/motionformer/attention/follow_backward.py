@@ -56,10 +56,12 @@ class _Follow(torch.autograd.Function):
     ) -> Tensor:
         projections = Projections(to_query, query_bias, to_key, to_value)
         kept, pooled = [], []
-        for block, mine in blocks(tokens, own, to_key.shape[0]):
+        pieces = blocks(tokens, own, to_key.shape[0])
+        scratch = _Scratch(pieces[0][0], to_key.shape[0])
+        for block, mine in pieces:
             query = own_query(block, mine, projections)
-            weight = affinity(block, query, to_key, frame_bias)
-            pooled.append(pool(block, weight, to_value))
+            weight = affinity(block, query, to_key, frame_bias, scratch.by_head(block))
+            pooled.append(pool(block, weight, to_value, scratch.by_query(block)))
             kept += [query, weight]
         ctx.save_for_backward(tokens, own, to_query, query_bias, to_key, to_value, *kept)
         return torch.cat(pooled, dim=1)
@@ -69,35 +71,60 @@ class _Follow(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         tokens, own, to_query, query_bias, to_key, to_value, *kept = ctx.saved_tensors
         projections = Projections(to_query, query_bias, to_key, to_value)
+        grads = Projections(
+            torch.zeros_like(to_query),
+            None if query_bias is None else torch.zeros_like(query_bias),
+            torch.zeros_like(to_key),
+            None if to_value is None else torch.zeros_like(to_value),
+        )
         grad_tokens = torch.empty_like(tokens)
-        grad_query = torch.zeros_like(to_query)
-        grad_bias = None if query_bias is None else torch.zeros_like(query_bias)
-        grad_key = torch.zeros_like(to_key)
-        grad_value = None if to_value is None else torch.zeros_like(to_value)
         start = 0
         pieces = blocks(tokens, own, to_key.shape[0])
+        scratch = _Scratch(pieces[0][0], to_key.shape[0])
         for i, (block, mine) in enumerate(pieces):
             stop = start + mine.shape[0]
-            found = _block_backward(block, mine, projections, kept[2 * i], kept[2 * i + 1], grad[:, start:stop])
-            grad_tokens[:, :, start:stop] = found["tokens"]
-            grad_query += found["to_query"]
-            grad_key += found["to_key"]
-            if grad_bias is not None:
-                grad_bias += found["query_bias"]
-            if grad_value is not None:
-                grad_value += found["to_value"]
+            grad_tokens[:, :, start:stop] = _block_backward(
+                block, mine, projections, kept[2 * i], kept[2 * i + 1], grad[:, start:stop], grads, scratch
+            )
             start = stop
-        return grad_tokens, None, None, grad_query, grad_bias, grad_key, grad_value
+        return grad_tokens, None, None, grads.to_query, grads.query_bias, grads.to_key, grads.to_value
+
+
+class _Scratch:
+    """Room for two `[n h c]` intermediates, used again by every block: fresh pages cost as much as the products."""
+
+    def __init__(self, block: Tensor, num_heads: int) -> None:
+        b, _, n, c = block.shape  # the first block is the largest
+        self.rooms = block.new_empty(2, b * n * num_heads * c)
+        self.num_heads = num_heads
+
+    def by_head(self, block: Tensor) -> Float[Tensor, "h bn c"]:
+        b, _, n, c = block.shape
+        return self.rooms[0, : b * n * self.num_heads * c].view(self.num_heads, b * n, c)
+
+    def by_query(self, block: Tensor) -> Float[Tensor, "bn h c"]:
+        b, _, n, c = block.shape
+        return self.rooms[1, : b * n * self.num_heads * c].view(b * n, self.num_heads, c)
 
 
 def _block_backward(
-    tokens: Tensor, own: Tensor, projections: Projections, query: Tensor, weight: Tensor, grad: Tensor
-) -> dict[str, Tensor]:
-    """Gradients of one block: through the pooling, the softmax over time, and the query, in this order."""
+    tokens: Tensor,
+    own: Tensor,
+    projections: Projections,
+    query: Tensor,
+    weight: Tensor,
+    grad: Tensor,
+    grads: Projections,
+    scratch: _Scratch,
+) -> Float[Tensor, "b f n c"]:
+    """Gradient of one block's tokens: through the pooling, the softmax over time, and the query, in this order.
+
+    The gradients of the projections are added to `grads`.
+    """
     b, _, n, c = tokens.shape
     h, d, _ = projections.to_key.shape
     each = by_token(tokens)
-    found: dict[str, Tensor] = {}
+    by_head, by_query = scratch.by_head(tokens), scratch.by_query(tokens)
 
     if projections.to_value is None:
         grad_head = grad.unflatten(-1, (h, d))
@@ -105,23 +132,25 @@ def _block_backward(
         shares: Tensor = weight.unflatten(0, (b, n))
         grad_tokens = (shares.transpose(2, 3)[..., None] * grad_head[:, :, None]).flatten(3).flatten(0, 1)
     else:
+        assert grads.to_value is not None
         grad_head = grad.reshape(b * n, h, d).transpose(0, 1)
-        grad_pooled = (grad_head @ projections.to_value).transpose(0, 1)
-        found["to_value"] = grad_head.transpose(1, 2) @ (weight @ each).transpose(0, 1)
+        pooled = torch.bmm(weight, each, out=by_query)
+        grads.to_value.baddbmm_(grad_head.transpose(1, 2), pooled.transpose(0, 1))
+        grad_pooled = torch.bmm(grad_head, projections.to_value, out=by_head).transpose(0, 1)
         grad_weight = grad_pooled @ each.transpose(1, 2)
         grad_tokens = weight.transpose(1, 2) @ grad_pooled
 
     grad_logits = weight * (grad_weight - (grad_weight * weight).sum(dim=-1, keepdim=True))
-    folded = (query @ projections.to_key).transpose(0, 1)
-    grad_tokens = torch.baddbmm(grad_tokens, grad_logits.transpose(1, 2), folded)
-    grad_folded = (grad_logits @ each).transpose(0, 1)
-    found["to_key"] = query.transpose(1, 2) @ grad_folded
+    folded = torch.bmm(query, projections.to_key, out=by_head).transpose(0, 1)
+    grad_tokens.baddbmm_(grad_logits.transpose(1, 2), folded)
+    grad_folded = torch.bmm(grad_logits, each, out=by_query).transpose(0, 1)
+    grads.to_key.baddbmm_(query.transpose(1, 2), grad_folded)
     grad_query = (grad_folded @ projections.to_key.transpose(1, 2)).transpose(0, 1).reshape(b * n, c) * d**-0.5
 
-    found["to_query"] = grad_query.T @ own_tokens(tokens, own)
-    found["query_bias"] = grad_query.sum(dim=0)
+    grads.to_query.addmm_(grad_query.T, own_tokens(tokens, own))
+    if grads.query_bias is not None:
+        grads.query_bias.add_(grad_query.sum(dim=0))
     by_clip: Tensor = grad_tokens.unflatten(0, (b, n))
     place = torch.arange(n, device=own.device)
     by_clip[:, place, own] += (grad_query @ projections.to_query).unflatten(0, (b, n))
-    found["tokens"] = by_clip.transpose(1, 2)
-    return found
+    return by_clip.transpose(1, 2)

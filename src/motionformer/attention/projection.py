@@ -11,8 +11,9 @@ def project_qkv(
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h m d"], Float[Tensor, "b h m d"]]:
     """Queries from `x`; keys and values from `context` if there is one, else from `x` too."""
     if context is None:
-        q, k, v = rearrange(qkv(x), "b n (three h d) -> three b h n d", three=3, h=num_heads)
-        return q, k, v
+        # taken apart before it is turned around: the gradient is put together in one copy, not two
+        q, k, v = rearrange(qkv(x), "b n (three h d) -> b n three h d", three=3, h=num_heads).unbind(2)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     dim = qkv.in_features
     sizes = (dim, 2 * dim)
     bias_q, bias_kv = (None, None) if qkv.bias is None else qkv.bias.split(sizes)
