@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -93,14 +95,25 @@ def test_header_only(tmp_path: Path) -> None:
     refused(path)
 
 
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_video(tmp_path / "locked.mp4", num_frames=2)
-    if os.geteuid() != 0:
+def test_no_permission(run_python: Callable[[str], str]) -> None:
+    """In a process of its own, which gives up the superuser's right to read everything."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = write_video(Path(folder) / "locked.mp4", num_frames=2)
         path.chmod(0)
-    else:  # the superuser may read everything, so FFmpeg's refusal is played
-        denied = av.error.PermissionError(13, "Permission denied", str(path))
-        monkeypatch.setattr(av, "open", lambda *_, **__: (_ for _ in ()).throw(denied))
-    assert "Permission denied" in refused(path).reason
+        said = run_python(f"""
+import os
+from motionformer.video import read_frames
+from motionformer.errors import VideoError
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    read_frames({str(path)!r}, [0])
+except VideoError as error:
+    print(error)
+""")
+    assert str(path) in said
+    assert "Permission denied" in said
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

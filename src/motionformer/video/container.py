@@ -52,9 +52,9 @@ def open_container(
         raise VideoError(opening_reason(error, path, deadline), path) from error
     stream = container.streams.best("video")
     if not isinstance(stream, VideoStream):
-        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        kinds = ", ".join(sorted({stream.type for stream in container.streams}))
         container.close()
-        raise VideoError(f"holds no video stream, only {kinds}", path)
+        raise VideoError("holds no video stream" + (f", only {kinds}" if kinds else ""), path)
     if stream.codec_context is None:
         container.close()
         raise VideoError("holds video of a codec that FFmpeg does not know", path)
