@@ -34,6 +34,10 @@ class AnnotationError(MotionformerError):
         return where + self.reason
 
 
+class EvaluationError(MotionformerError):
+    """A model, data and results that do not belong together, or a way of scoring that makes no sense for them."""
+
+
 class FailedVideosError(MotionformerError):
     """More videos failed than the run was told to accept."""
 
