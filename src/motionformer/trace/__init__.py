@@ -1,4 +1,4 @@
-"""Attention → paths → pictures, clips, JSON. `trace` is the way in; `path_error` measures paths where truth is known."""
+"""Attention → paths → pictures, clips, JSON. `trace` is the way in; `path_error` measures where truth is known."""
 
 from motionformer.trace.clip import Clip, open_clip
 from motionformer.trace.kinds import KINDS

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -48,9 +47,9 @@ def _draw_frame(rows: Sequence[Row], progress: float) -> UInt8[np.ndarray, "H W 
         draw_panel(ax, trace, track, f, shown, upto=f)
         names = [f"layer {track.layer}"] + ([f"head {track.head}"] if track.head else [])
         ax.set_title(f"{trace.model}: {', '.join(names)} · frame {trace.clip.numbers[shown]}", fontsize=7.5, color=INK)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    pixels: UInt8[np.ndarray, "H W 3"] = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    pixels: UInt8[np.ndarray, "H W 3"] = np.asarray(Image.open(out).convert("RGB"))
     return pixels
 
 

@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor
 
-from motionformer.data import eval_sampler
 from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark, MotionClip
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
 from motionformer.video import open_video
-from motionformer.video.sample import ClipPlan, last_start, strided_clip
+from motionformer.video.sample import ClipPlan, last_start, segment_indices, strided_clip
 
 Source = str | PathLike[str] | MotionClip | Tensor
 MADE = re.compile(r"motion:(\w+)/(\d+)")
@@ -68,8 +67,7 @@ def place_clip(spec: InputSpec, num_frames: int, fps: float, frame: int | None) 
     the video is too short for that, or its clip covers all of it, the nearest of the frames shown is meant.
     """
     if spec.sampling == "segments":
-        indices = list(eval_sampler(spec)(num_frames, fps, None))
-        whole = [int(i) for i in indices]  # type: ignore[arg-type]
+        whole = segment_indices(num_frames, spec.frames)
         wanted = whole[len(whole) // 2] if frame is None else frame
         return whole, min(range(len(whole)), key=lambda k: abs(whole[k] - wanted))
     plan = ClipPlan(spec.frames, spec.stride, spec.fps)

@@ -22,7 +22,7 @@ from motionformer.trace.result import Row, Trace, Track
 INK, QUERY, PATH, TRUTH = "#1f2430", "#e4003a", "#ffffff", "#00d68f"
 HEAT = colormaps["inferno"]
 PANEL, GAP, HEADER, BAR, FOOTER = 1.35, 0.06, 0.24, 0.17, 0.34  # inches
-LETTER, NAME_LENGTH = 0.092, 20  # inches of a bold letter; longer names are broken
+LETTER, NAME_LENGTH = 0.086, 20  # inches of a bold letter; longer names are broken
 MAX_ROWS = 64
 WHAT = {"trajectory": "query", "class-token": "class token", "rollout": "rollout", "gradcam": "Grad-CAM"}
 
@@ -72,9 +72,10 @@ def draw_panel(ax: Axes, trace: Trace, track: Track, f: int, shown: int, upto: i
     ax.imshow(_heat(trace, track, f), extent=(left, right, down, up), interpolation="bilinear")
     _veil(ax, trace)
     _draw_truth(ax, trace, shown)
-    _draw_path(ax, track, f, len(track.path) if upto is None else upto + 1)
-    if trace.query is not None and trace.query.token_frame == f:
-        _draw_query(ax, trace)
+    if trace.query is not None:  # without one, the mean place is that of everything the model looks at
+        _draw_path(ax, track, f, len(track.path) if upto is None else upto + 1)
+        if trace.query.token_frame == f:
+            _draw_query(ax, trace)
     ax.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set(color="#9aa3b2", linewidth=0.6)
@@ -113,16 +114,16 @@ def _veil(ax: Axes, trace: Trace) -> None:
 
 
 def _draw_path(ax: Axes, track: Track, f: int, count: int) -> None:
-    x, y = track.path[:count].T.numpy()
-    ax.plot(x, y, "-", color=INK, linewidth=2.4, alpha=0.6, solid_capstyle="round")
-    ax.plot(x, y, "-", color=PATH, linewidth=1.2, marker="o", markersize=2.2, markeredgewidth=0)
-    here = track.path[f].tolist()
+    xs, ys = track.path[:count].T.numpy()
+    ax.plot(xs, ys, "-", color=INK, linewidth=2.4, alpha=0.6, solid_capstyle="round")
+    ax.plot(xs, ys, "-", color=PATH, linewidth=1.2, marker="o", markersize=2.2, markeredgewidth=0)
+    x, y = track.path[f].tolist()
     long, short, angle = ellipse(track.covariance[f])
     spread = Ellipse(
-        here, long, short, angle=angle, facecolor="none", edgecolor=PATH, linewidth=0.9, linestyle=(0, (3, 2))
+        (x, y), long, short, angle=angle, facecolor="none", edgecolor=PATH, linewidth=0.9, linestyle=(0, (3, 2))
     )
     ax.add_patch(spread)
-    ax.plot(*here, "o", color=PATH, markersize=5, markeredgecolor=INK, markeredgewidth=0.9)
+    ax.plot(x, y, "o", color=PATH, markersize=5, markeredgecolor=INK, markeredgewidth=0.9)
 
 
 def _draw_truth(ax: Axes, trace: Trace, shown: int) -> None:
@@ -180,12 +181,10 @@ def _write_label(figure: Figure, row: Row, middle: float, size: tuple[float, flo
 def _write_legend(figure: Figure, rows: Sequence[Row]) -> None:
     handles = []
     if any(row.trace.query for row in rows):
-        handles.append(
-            Line2D([], [], linestyle="", marker="s", markerfacecolor="none", markeredgecolor=QUERY, label="query")
-        )
-    path = Line2D([], [], color="#7b8494", marker="o", markerfacecolor=PATH, markeredgecolor=INK, markersize=5)
-    path.set_label("expected path, one standard deviation")
-    handles.append(path)
+        patch = Line2D([], [], linestyle="", marker="s", markerfacecolor="none", markeredgecolor=QUERY, label="query")
+        path = Line2D([], [], color="#7b8494", marker="o", markerfacecolor=PATH, markeredgecolor=INK, markersize=5)
+        path.set_label("expected path, one standard deviation")
+        handles += [patch, path]
     if any(row.trace.clip.truth is not None for row in rows):
         handles.append(Line2D([], [], color=TRUTH, marker="P", markeredgecolor=INK, label="true path"))
     handles.append(Line2D([], [], color="#6b7386", linewidth=3, label="share of the frame"))

@@ -4,7 +4,7 @@ At layer i it looks at the tokens that *enter* block i: the classifier reads the
 that leave the last block have no gradient at all.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,8 @@ from motionformer.models import ModelConfig, Motionformer
 from motionformer.trace.choice import Which
 
 
-class Label(NamedTuple):
+@dataclass(frozen=True)
+class Label:
     """A class of one of the model's classifiers; `task` is None where there is only one."""
 
     task: str | None

@@ -24,8 +24,3 @@ def ellipse(covariance: Float[Tensor, "2 2"], deviations: float = 1.0) -> tuple[
     short, long = (2 * deviations * math.sqrt(max(value, 0.0)) for value in lengths.tolist())
     x, y = axes[:, 1].tolist()
     return long, short, math.degrees(math.atan2(y, x))
-
-
-def entropy_share(maps: Float[Tensor, "*which f s"]) -> Float[Tensor, "*which f"]:
-    """How undecided each map is: 0 for a single patch, 1 for all alike."""
-    return -torch.special.xlogy(maps, maps).sum(dim=-1) / math.log(maps.shape[-1])

@@ -122,17 +122,22 @@ class Row(NamedTuple):
 
 def save_rows(rows: Sequence[Row], path: str | Path, suffix: str | None = None) -> None:
     """A picture or a clip of several tracks; what kind is said by `suffix`, or by that of the file."""
-    write_bytes(path, render_rows(rows, suffix or Path(path).suffix.lower(), str(path)))
+    if suffix is None:
+        check_suffix(path)
+    write_bytes(path, render_rows(rows, suffix or Path(path).suffix.lower()))
 
 
-def render_rows(rows: Sequence[Row], suffix: str, name: str = "picture") -> bytes:
+def render_rows(rows: Sequence[Row], suffix: str) -> bytes:
     """The bytes of a file of kind `suffix`."""
-    if suffix not in RENDERERS:
-        kinds = ", ".join((*RENDERERS, ".json"))
-        raise TraceError(
-            f"{name}: pictures and clips are written as {kinds}; not as {suffix or 'a file without suffix'!r}."
-        )
     return RENDERERS[suffix](rows, suffix.removeprefix("."))
+
+
+def check_suffix(path: str | Path) -> None:
+    """Refuses a file that no trace can be written as."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (*RENDERERS, ".json"):
+        kinds = ", ".join(kind.removeprefix(".") for kind in (*RENDERERS, ".json"))
+        raise TraceError(f"{path}: what to write is told by the suffix, one of {kinds}; not {suffix or 'none'}.")
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

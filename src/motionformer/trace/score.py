@@ -49,6 +49,11 @@ class PathError:
         layer, head = divmod(int(self.by_head.argmin()), self.by_head.shape[1])
         return layer, head
 
+    @property
+    def best_layer(self) -> int:
+        """The layer whose mean map over heads has the least error; the same caution applies."""
+        return int(self.by_layer.argmin())
+
 
 @dataclass(frozen=True)
 class PathErrors:
@@ -74,7 +79,8 @@ def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progre
 def torus_distance(a: Float[Tensor, "*place 2"], b: Float[Tensor, "*place 2"], size: float) -> Float[Tensor, "*place"]:
     """The shorter way from a to b in a world that repeats every `size`."""
     apart = (a - b).abs() % size
-    return torch.minimum(apart, size - apart).norm(dim=-1)
+    shorter: Tensor = torch.minimum(apart, size - apart).norm(dim=-1)
+    return shorter
 
 
 def mean_places(path: Float[Tensor, "t 2"], tubelet: int, size: float) -> Float[Tensor, "f 2"]:
