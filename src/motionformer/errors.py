@@ -20,6 +20,10 @@ class UnknownModelError(MotionformerError):
     """A name that is neither a variant, a released model, nor a file."""
 
 
+class TraceError(MotionformerError):
+    """A question about attention that the model or the clip cannot answer."""
+
+
 class AnnotationError(MotionformerError):
     """A list of videos and labels that cannot be read as it stands: which file, which line, why."""
 

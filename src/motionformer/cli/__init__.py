@@ -5,6 +5,7 @@ import sys
 import typer
 
 from motionformer.cli import compare, convert, data, doctor, evaluate, info
+from motionformer.cli import convert, data, doctor, info, trace
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app.command()(convert.convert)
 app.add_typer(data.app, name="data")
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
+app.command(help=trace.TRACE_HELP)(trace.trace)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
