@@ -4,8 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import compare, convert, data, doctor, evaluate, info
-from motionformer.cli import convert, data, doctor, info, trace
+from motionformer.cli import compare, convert, data, demo, doctor, evaluate, info, trace
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -16,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
