@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, data, doctor, info
+from motionformer.cli import convert, data, doctor, info, train
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
+app.command(help=train.TRAIN_HELP)(train.train)
 
 
 # packages that an extra brings: a command that needs one says how to get it
