@@ -42,7 +42,7 @@ Moment = tuple[str, int]
 def run_child(output: Path, moment: Moment | None = None, overrides: tuple[str, ...] = ()) -> int | None:
     """The exit code of a run of `SMALL` in a fresh process; minus the signal if it was killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["motionformer.training.run"])
+    context.set_forkserver_preload(["motionformer.training.run", "torch._dynamo"])
     process = context.Process(target=_run, args=(str(output), moment, overrides))
     process.start()
     process.join()
