@@ -5,6 +5,7 @@ import sys
 import typer
 
 from motionformer.cli import compare, convert, data, demo, doctor, evaluate, info, trace
+from motionformer.cli import convert, data, doctor, info, train
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
+app.command(help=train.TRAIN_HELP)(train.train)
 
 
 # packages that an extra brings: a command that needs one says how to get it

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, cast, get_args
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from torch.utils.data import Dataset
 
@@ -23,6 +23,7 @@ Items = Dataset[dict[str, Any]]
 MOTION = "motion:"
 
 
+@runtime_checkable
 class Source(Protocol):
     """A data set before it is known what clips the model takes."""
 

@@ -27,7 +27,7 @@ NOT_USEFUL = (
     r".*Checkpoint directory .* exists and is not empty.*",  # it is the run that goes on
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",  # inside Lightning
     r".*lr_scheduler\.step\(\)` before `optimizer\.step\(\)`.*",  # a step that the fp16 scaler skipped
-    r".*To avoid the .* warning.*",
+    r".*recommended to use `self\.log\(.*sync_dist=True\)`.*",  # torchmetrics has put all processes together already
 )
 
 
@@ -112,8 +112,7 @@ def _devices(devices: str) -> int | str | list[int]:
 
 def _strategy(name: str) -> str | Strategy:
     if name == "ddp":
-        # no buffer of ours changes in training: nothing to send around before every forward pass
-        return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True)
+        return DDPStrategy(gradient_as_bucket_view=True)
     if name == "fsdp":
         return FSDPStrategy(auto_wrap_policy={Block, DividedBlock}, state_dict_type="full")
     return name
