@@ -72,3 +72,11 @@ class VideoError(MotionformerError):
     def __reduce__(self) -> tuple[object, ...]:
         state = {"frame": self.frame, "line": self.line, "args": self.args}
         return type(self), (self.reason, self.path), state
+
+
+class TrainingError(MotionformerError):
+    """A training run that cannot start, go on or be saved: which folder, why, what to do."""
+
+
+class NonFiniteLossError(TrainingError):
+    """The loss became infinite or not a number; the message names the file that lists the batch's videos."""
