@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, data, doctor, info
+from motionformer.cli import convert, data, doctor, finetune, info
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
+app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
