@@ -15,6 +15,7 @@ import torch
 
 from motionformer.data import open_dataset
 from motionformer.data.class_folders import split_folders
+from motionformer.data.recognise import recognise
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import RecipeError, VideoError
 from motionformer.training.advice import TRAIN_LIST, VAL_LIST, Hardware, VideoFacts, Wishes, finetune_recipe
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from motionformer.training.run import FinishedRun
 
 RECIPE = "recipe.yaml"
+PLACES = ("name=", "output=", "data.train=", "data.val=")
 PROBED = 12
 """Videos that are looked at to learn their length and size."""
 
@@ -57,15 +59,19 @@ def plan_finetune(
     overrides: Sequence[str] = (),
     hardware: Hardware | None = None,
 ) -> FineTuning:
-    """Look at the videos and the machine, and decide."""
+    """Look at the videos and the machine, and decide. `overrides` change any key of the recipe but where it lies."""
+    placed = [
+        override for override in overrides if override.startswith(("name=", "output=", "data.train=", "data.val="))
+    ]
+    if placed:
+        raise RecipeError(f"{placed[0]}: the lists lie in the run's folder; choose it with --name or --output.")
     path = Path(folder)
     train, val = open_splits(path, wishes.held_out, wishes.seed)
     facts = look_at(train)
     hardware = hardware or find_hardware()
     name = wishes.name or f"finetune-{path.resolve().stem}"
-    recipe = finetune_recipe(
-        replace(wishes, name=name), facts, hardware, num_train=len(train), num_classes=len(train.class_names)
-    )
+    wishes = replace(wishes, name=name)
+    recipe = finetune_recipe(wishes, facts, hardware, num_train=len(train))
     return FineTuning(make_recipe(recipe.to_dict(), overrides), train, val, facts, hardware)
 
 
@@ -85,16 +91,18 @@ def write_lists(planned: FineTuning) -> None:
 
 def open_splits(path: Path, held_out: float, seed: int) -> tuple[Annotations, Annotations]:
     """Training and validation videos: as the folders `train` and `val` say, or split here, class by class."""
-    ready = split_folders(path) if path.is_dir() else {}
-    if "val" in ready or "test" in ready:
-        other = "val" if "val" in ready else "test"
-        return open_dataset(path, "folders", split="train"), open_dataset(path, "folders", split=other)
-    everything = open_dataset(path, "folders", split=None) if path.is_dir() and not _has_lists(path) else None
-    if everything is None and path.is_dir():
-        return open_dataset(path, split="train"), open_dataset(path, split="val")
-    everything = everything or open_dataset(path)
+    if not path.exists():
+        raise RecipeError("no such file or folder.", path)
+    kind = recognise(path)
+    ready = split_folders(path) if kind == "folders" else {}
+    held = next((split for split in ("val", "test") if split in ready), None)
+    if held is not None:
+        return open_dataset(path, kind, split="train"), open_dataset(path, kind, split=held)
+    if path.is_dir() and kind not in ("folders", "files"):
+        return open_dataset(path, kind, split="train"), open_dataset(path, kind, split="val")
+    everything = open_dataset(path, kind)
     if not everything.class_names or not isinstance(everything.class_names, tuple):
-        raise RecipeError("needs videos with one label each: class folders, or a csv of path,label.", path)
+        raise RecipeError("needs videos with one label each: a folder of class folders, or a csv of path,label.", path)
     return split_by_class(everything, held_out, seed, path if path.is_dir() else path.parent)
 
 
@@ -125,7 +133,3 @@ def _look(record: Record) -> VideoMetadata | VideoError:
             return video.metadata
     except VideoError as error:
         return error
-
-
-def _has_lists(path: Path) -> bool:
-    return any((path / f"{split}.csv").exists() for split in ("train", "val"))

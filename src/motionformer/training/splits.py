@@ -45,13 +45,17 @@ def split_by_class(
 
 
 def write_list(annotations: Annotations, file: Path) -> None:
-    """As `path,label,start,end` with absolute paths and names of classes, for `open_dataset`."""
+    """As `path,label[,start,end]` with absolute paths and names of classes, for `open_dataset`.
+
+    Where classes are called by numbers they are written as `class 7`: a bare number in a list is an index.
+    """
+    prefix = "class " if all(name.isdigit() for name in annotations.class_names) else ""
     with file.open("w", newline="", encoding="utf-8") as handle:
         rows = csv.writer(handle, lineterminator="\n")
         pieces = any(record.start is not None or record.end is not None for record in annotations)
         rows.writerow(["path", "label", "start", "end"] if pieces else ["path", "label"])
         for record in annotations:
-            row = [str(record.path.resolve()), annotations.label_name(record.label)]
+            row = [str(record.path.resolve()), prefix + annotations.label_name(record.label)]
             times = ["" if time is None else repr(time) for time in (record.start, record.end)]
             rows.writerow(row + times if pieces else row)
 
