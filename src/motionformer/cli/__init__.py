@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, data, doctor, finetune, info
+from motionformer.cli import convert, data, doctor, finetune, info, train
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command()(convert.convert)
 app.add_typer(data.app, name="data")
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
+app.command(help=train.TRAIN_HELP)(train.train)
 
 
 # packages that an extra brings: a command that needs one says how to get it

@@ -1,11 +1,11 @@
 """A run's folder belongs to one recipe, and to one process at a time."""
 
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
 from motionformer.errors import TrainingError
@@ -16,8 +16,6 @@ from motionformer.training.trainer import is_first_process
 RECIPE = "recipe.yaml"
 MAY_DIFFER = ("output", "data.workers", "engine.log_steps", "engine.checkpoint_steps", "engine.keep", "engine.wandb")
 """Keys that change no weight, nor what a step is: a run may go on with others."""
-SECONDS_TO_WAIT = 15.0
-"""For the loader workers of a killed run, which hold its lock until they notice."""
 
 
 @contextmanager
@@ -28,15 +26,17 @@ def claim_folder(recipe: Recipe) -> Iterator[None]:
         return
     folder = recipe.folder
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock", timeout=SECONDS_TO_WAIT):
-            refuse_other_recipe(recipe)
-            write_text(folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
-            yield
-    except Timeout as error:
-        raise TrainingError(
-            f"{folder}: another process is training here; wait for it, or use another output."
-        ) from error
+    with (folder / ".lock").open("w") as stream:
+        try:
+            # a lock of the process: gone when it is killed, and not inherited by loader workers that outlive it
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise TrainingError(
+                f"{folder}: another process is training here; wait for it, or use another output."
+            ) from error
+        refuse_other_recipe(recipe)
+        write_text(folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
+        yield
 
 
 def refuse_other_recipe(recipe: Recipe) -> None:
