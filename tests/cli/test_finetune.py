@@ -1,6 +1,7 @@
 """`motionformer finetune`: videos in, a model that loads out; the written recipe is the same run."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,9 @@ def videos(tmp_path: Path) -> Path:
     return tmp_path / "moves"
 
 
-def test_videos_in_model_out(videos: Path, tmp_path: Path) -> None:
-    arguments = ["finetune", str(videos), "--output", str(tmp_path / "run"), *SMALL, "--json"]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    result = json.loads(done.stdout)
+def test_videos_in_model_out(videos: Path, tmp_path: Path, run_python: Callable[[str], str]) -> None:
+    arguments = ["motionformer", "finetune", str(videos), "--output", str(tmp_path / "run"), *SMALL, "--json"]
+    result = json.loads(run_python(f"import sys; sys.argv = {arguments}; from motionformer.cli import main; main()"))
     model = load_model(result["model"])
     assert model.config.labels == tuple(sorted(folder.name for folder in videos.iterdir() if folder.is_dir()))
     assert 0.0 <= result["last"]["top1"] <= 1.0

@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from motionformer.costs import measure
 from motionformer.data import open_dataset
 from motionformer.data.motion import write_videos
 from motionformer.errors import AnnotationError, RecipeError
@@ -72,10 +71,7 @@ def test_clips_at_once_fit_the_memory() -> None:
     config = build_config(advise(), 5)
     one = clips_that_fit(config, CPU)
     assert clips_that_fit(config, replace(CPU, memory=2 * CPU.memory)) >= 2 * one
-    counted = measure(replace(config, depth=1), batch=4).training_bytes  # of float32, by running it without data
-    f, rows, columns = config.grid
-    assert 0.7 < counted / (4 * 4 * f * rows * columns * config.dim * (30 + f)) < 1.5
-    tight = advise(hardware=replace(CPU, memory=1 << 27))
+    tight = advise(hardware=replace(CPU, memory=400 << 20))
     assert 1 <= tight.engine.max_clips < tight.global_batch
     assert advise().engine.max_clips == 0
 
