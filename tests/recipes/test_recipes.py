@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from motionformer.costs import paper_macs
+from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
@@ -17,6 +18,8 @@ from motionformer.training import shipped
 from motionformer.training.model import build_config
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.shipped import find_recipe, shipped_recipes
+from motionformer.training.sources import open_sources
+from motionformer.video.transforms import eval_transform
 from motionformer.weights.released import RELEASED
 
 ROOT = Path(__file__).parents[2]
@@ -195,3 +198,14 @@ def test_a_recipe_is_found_by_name_and_by_file(tmp_path: Path, monkeypatch: pyte
 def test_a_name_that_is_none(name: str, hint: str) -> None:
     with pytest.raises(RecipeError, match=hint):
         find_recipe(name)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_stride_of_the_motion_benchmark_leaves_frames_out(stride: int) -> None:
+    """Larger strides show the same scenes moving faster."""
+    recipe = load_recipe(find_recipe("motion/easy"), [f"model.changes.input.stride={stride}"])
+    spec = build_config(recipe, 8).input
+    items = open_sources(recipe)[1].validation_items(recipe, spec)
+    every = MotionBenchmark("easy", "val", 512, frames=7 * stride + 1, size=48)[5].frames
+    assert torch.equal(items[5]["clip"], eval_transform(spec)(every[::stride]))
+    assert items[5]["clip"].shape == (3, 8, 48, 48)

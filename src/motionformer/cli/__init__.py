@@ -6,6 +6,7 @@ import typer
 
 from motionformer.cli import compare, convert, data, demo, doctor, evaluate, info, trace
 from motionformer.cli import convert, data, doctor, info, train
+from motionformer.cli import convert, data, doctor, finetune, info, train
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app.add_typer(data.app, name="data")
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
+app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 app.command(help=train.TRAIN_HELP)(train.train)
 

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 TRAIN_HELP = """Train the model that a recipe describes, or go on where a killed run of it stopped.
 
-RECIPE is a YAML file; `key=value` changes what it says. The run's folder (`output`, by default `runs/NAME`) gets the
-model, its metrics, checkpoints and a run card. The same command again continues after a kill, exactly; a finished run
-is not repeated.
+RECIPE is a YAML file, or the name of a recipe that comes with the package; `key=value` changes what it says. The
+run's folder (`output`, by default `runs/NAME`) gets the model, its metrics, checkpoints and a run card. The same
+command again continues after a kill, exactly; a finished run is not repeated.
 
 **Examples**
 
-    motionformer train recipes/motion/easy.yaml
+    motionformer train motion/easy
 
-    motionformer train recipes/motion/easy.yaml seed=1 output=runs/easy-1
+    motionformer train motion/easy seed=1 output=runs/easy-1
 
     motionformer train recipes/k400/base.yaml data.train=/data/k400 engine.max_clips=8 --dry-run
 
@@ -27,7 +27,7 @@ is not repeated.
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="Recipe file.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe file, or the name of one that comes with the package.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to it.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")] = False,
     print_recipe: Annotated[bool, typer.Option("--print", help="Print the recipe in full, and stop.")] = False,
@@ -35,8 +35,9 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the run card as JSON.")] = False,
 ) -> None:
     from motionformer.training.recipe import load_recipe
+    from motionformer.training.shipped import find_recipe
 
-    loaded = load_recipe(recipe, overrides or [])
+    loaded = load_recipe(find_recipe(recipe), overrides or [])
     if print_recipe:
         from omegaconf import OmegaConf
 
