@@ -68,6 +68,23 @@ def test_workers_change_nothing() -> None:
     assert one.failures == two.failures
 
 
+def test_a_decoder_that_dies_is_an_error_and_what_was_done_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(EvaluationError, match="a process that decodes videos died"):
+        evaluate(Linear(), Deadly(), batch=6, num_workers=1, output=tmp_path, seconds_a_part=0.0)
+    again = Numbers()
+    evaluate(Linear(), again, batch=6, output=tmp_path)
+    assert set(range(7, 11)) <= set(again.read_indices) != set(range(11))
+
+
+def test_too_little_memory_says_what_to_do() -> None:
+    class Large(Linear):
+        def forward(self, clip: torch.Tensor) -> Any:
+            raise torch.OutOfMemoryError
+
+    with pytest.raises(EvaluationError, match="6 clips do not fit into the memory of cpu: a smaller batch"):
+        evaluate(Large(), Numbers(), batch=6)
+
+
 @pytest.mark.parametrize("fatal", [0, 1, 6, 10])
 def test_killed_and_continued_ends_with_the_same_bytes(tmp_path: Path, fatal: int) -> None:
     evaluate(Linear(), Numbers(broken=[2, 8]), batch=12, output=tmp_path / "whole")
