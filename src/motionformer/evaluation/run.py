@@ -5,6 +5,7 @@ memory depends on the batch and never on the number of views. Groups are cut by 
 after how many interruptions, does not change a bit of it.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -76,7 +77,7 @@ def evaluate(
     loader = _loader(source, processes.share(groups), num_workers, place)
     with _evaluating(model, place), _progress(len(source.entries), len(done), show_progress, processes) as advance:
         score = _Scorer(model, place, batch, precision, scoring, columns, (header.views, header.crops))
-        for part in _in_parts((score(items) for items in loader), seconds_a_part, advance):
+        for part in _in_parts((score(items) for items in _watched(loader)), seconds_a_part, advance):
             if folder is not None:
                 write_part(folder, part)
             mine.update(part)
@@ -131,11 +132,19 @@ class _Scorer:
     def _score(self, views: Tensor) -> dict[str, Float32[np.ndarray, "v _"]]:
         chunks: dict[str, list[Tensor]] = {task: [] for task in self.columns}
         for clips in views.split(self.batch):
-            with _autocast(self.device, self.precision):
-                logits = self.model(clips.to(self.device, non_blocking=True))
+            logits = self._logits(clips)
             for task, values in (logits if isinstance(logits, Mapping) else {SINGLE: logits}).items():
                 chunks[task].append(self.scoring(values).cpu()[:, self.columns[task]])
         return {task: _finite(torch.cat(parts).numpy(), task) for task, parts in chunks.items()}
+
+    def _logits(self, clips: Tensor) -> Any:
+        try:
+            with _autocast(self.device, self.precision):
+                return self.model(clips.to(self.device, non_blocking=True))
+        except torch.OutOfMemoryError as error:
+            raise EvaluationError(
+                f"{len(clips)} clips do not fit into the memory of {self.device}: a smaller batch."
+            ) from error
 
 
 class _Items(Dataset[tuple[int, Tensor | Failure]]):
@@ -161,6 +170,20 @@ def _loader(source: VideoSource, groups: Groups, num_workers: int, device: torch
         collate_fn=_as_they_are,
         pin_memory=device.type == "cuda",
     )
+
+
+def _watched(loader: Iterable[Any]) -> Iterator[Any]:
+    """A decoder that takes its process along is a message, not a traceback."""
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise EvaluationError(
+            "a process that decodes videos died. A broken file can do that (`motionformer data check` finds it), and"
+            " too little memory (fewer workers, a smaller batch). What was written to the output folder is kept: the"
+            " same call goes on from there."
+        ) from error
 
 
 def _in_parts(scored: Iterable[Scored], seconds: float, advance: Any) -> Iterator[Scored]:
@@ -228,7 +251,7 @@ def _header(
         data_fingerprint=data_fingerprint(source),
         views=source.num_views,
         crops=source.num_crops,
-        protocol=source.protocol(),
+        protocol=json.loads(json.dumps(source.protocol())),  # as it will come back from a file
         scoring=scoring.name,
         precision=precision,
         class_names=class_names,
