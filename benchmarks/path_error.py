@@ -15,6 +15,7 @@ from benchmarks.motion_learning import judge, learn
 from motionformer.data.motion import MotionBenchmark
 from motionformer.models import Motionformer, create_model
 from motionformer.trace import PathError, path_error
+from motionformer.weights import load_model
 
 MODELS = ("motionformer-tiny", "joint-tiny", "divided-tiny")
 
@@ -28,11 +29,18 @@ def main() -> None:
         torch.manual_seed(options.seed)
         model = create_model(name)
         report(f"{name}, untrained", model, options)
-        learn(model, options)
+        model = trained(model, options.save / f"{options.level}-{name}-seed{options.seed}", options)
         accuracy = judge(model, MotionBenchmark(options.level, "val", 256))
         report(f"{name}, trained ({accuracy:.1%} of directions)", model, options)
-        if options.save is not None:
-            model.save_pretrained(options.save / f"{options.level}-{name}-seed{options.seed}")
+
+
+def trained(model: Motionformer, folder: Path, options: argparse.Namespace) -> Motionformer:
+    """The model after training, which is done once and kept."""
+    if folder.is_dir():
+        return load_model(folder)
+    learn(model, options)
+    model.save_pretrained(folder)
+    return model
 
 
 def report(name: str, model: Motionformer, options: argparse.Namespace) -> None:
@@ -60,10 +68,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--clips", type=int, default=256, help="clips to choose on, and clips to report on")
+    parser.add_argument("--clips", type=int, default=128, help="clips to choose on, and clips to report on")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--every", type=int, default=0)
-    parser.add_argument("--save", type=Path, help="folder for the trained models")
+    parser.add_argument("--save", type=Path, default=Path("build/trace-models"), help="folder of trained models")
     return parser.parse_args()
 
 

@@ -42,7 +42,8 @@ def draw_filmstrip(rows: Sequence[Row]) -> Figure:
     """The picture as a matplotlib figure, for those who want to go on from there."""
     columns = max(len(row.track.path) for row in rows)
     tall = [PANEL * row.trace.geometry.frame[0] / row.trace.geometry.frame[1] for row in rows]
-    headed = [i == 0 or row.trace.clip.numbers != rows[i - 1].trace.clip.numbers for i, row in enumerate(rows)]
+    shown = [[row.trace.clip.numbers[i] for i in row.trace.shown_frames] for row in rows]
+    headed = [i == 0 or shown[i] != shown[i - 1] for i in range(len(rows))]
     label_width = 0.16 + LETTER * max(len(line) for row in rows for line in label_lines(row)[0] + label_lines(row)[1])
     width = label_width + columns * (PANEL + GAP) + GAP
     height = sum(tall) + len(rows) * (BAR + GAP) + HEADER * sum(headed) + FOOTER
@@ -52,12 +53,12 @@ def draw_filmstrip(rows: Sequence[Row]) -> Figure:
         top -= HEADER if has_header else 0
         bottom = top - panel_height
         _write_label(figure, row, bottom + panel_height / 2, (width, height))
-        for f, shown in enumerate(row.trace.shown_frames):
+        for f, frame in enumerate(row.trace.shown_frames):
             left = label_width + f * (PANEL + GAP)
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, panel_height / height))
-            draw_panel(ax, row.trace, row.track, f, shown)
+            draw_panel(ax, row.trace, row.track, f, frame)
             if has_header:
-                ax.set_title(f"frame {row.trace.clip.numbers[shown]}", fontsize=8, color=INK, pad=3)
+                ax.set_title(f"frame {row.trace.clip.numbers[frame]}", fontsize=8, color=INK, pad=3)
             _draw_share(figure, row.track, f, (left / width, (bottom - BAR * 0.72) / height), (width, height))
         top = bottom - BAR - GAP
     _write_legend(figure, rows)

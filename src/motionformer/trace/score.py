@@ -76,7 +76,7 @@ def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progre
     return PathErrors(_mean(errors, shape), _mean(errors[whole], shape))
 
 
-def torus_distance(a: Float[Tensor, "*place 2"], b: Float[Tensor, "*place 2"], size: int) -> Float[Tensor, "*place"]:
+def torus_distance(a: Float[Tensor, "*#place 2"], b: Float[Tensor, "*#place 2"], size: int) -> Float[Tensor, "*place"]:
     """The shorter way from a to b in a world that repeats every `size`."""
     apart = (a - b).abs() % size
     shorter: Tensor = torch.minimum(apart, size - apart).norm(dim=-1)
