@@ -53,6 +53,7 @@ def test_every_command_has_a_page_and_the_readme_names_it() -> None:
         ("evaluate",),
         ("compare",),
     ):
+    for words in (("info",), ("convert",), ("data", "check"), ("data", "shard"), ("trace",), ("doctor",)):
         name = "-".join(words)
         assert f"docs/commands/{name}.md" in readme
         help_text = CliRunner().invoke(app, [*words, "--help"]).output

@@ -96,7 +96,7 @@ def _print_trace(trace: "Trace") -> None:
     what = trace.what if trace.label is None else f"{trace.what}, class {trace.label}"
     if trace.query is not None:
         query = trace.query
-        what += f" of {query.x:g},{query.y:g} in frame {trace.clip.numbers[query.frame]}"
+        what += f" of {query.x:.1f},{query.y:.1f} in frame {trace.clip.numbers[query.frame]}"
     table = Table(title=f"{trace.model}: {what}", title_justify="left")
     for column in ("layer", "head", "frames", "share", "x", "y", "±x", "±y"):
         table.add_column(column, justify="right", no_wrap=True)

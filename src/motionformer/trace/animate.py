@@ -2,6 +2,7 @@
 
 import io
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from motionformer.data.motion.videos import write_video
-from motionformer.trace.draw import INK, draw_panel
+from motionformer.trace.draw import INK, draw_panel, label_lines
 from motionformer.trace.result import Row
 
-PANEL, TITLE, GAP, MAX_COLUMNS = 2.6, 0.3, 0.08, 4  # inches
+PANEL, TITLE, GAP, MAX_COLUMNS = 2.6, 0.42, 0.08, 4  # inches
 DPI = 120
 SLOWEST, FASTEST = 2.0, 25.0  # frames a second: a clip of eight frames at its own speed is over before one looks
 
@@ -45,8 +46,9 @@ def _draw_frame(rows: Sequence[Row], progress: float) -> UInt8[np.ndarray, "H W 
         ax = figure.add_axes((left / width, bottom / height, PANEL / width, tall / height))
         f = shown // trace.geometry.tubelet
         draw_panel(ax, trace, track, f, shown, upto=f)
-        names = [f"layer {track.layer}"] + ([f"head {track.head}"] if track.head else [])
-        ax.set_title(f"{trace.model}: {', '.join(names)} · frame {trace.clip.numbers[shown]}", fontsize=7.5, color=INK)
+        _, lines = label_lines(Row(trace, track))
+        details = f"{', '.join(lines)} · frame {trace.clip.numbers[shown]}"
+        ax.set_title(f"{textwrap.shorten(trace.model, 40)}\n{details}", fontsize=7.5, color=INK, linespacing=1.4, pad=4)
     out = io.BytesIO()
     figure.savefig(out, format="png")
     pixels: UInt8[np.ndarray, "H W 3"] = np.asarray(Image.open(out).convert("RGB"))
@@ -61,7 +63,7 @@ def _gif(frames: UInt8[np.ndarray, "t H W 3"], fps: float) -> bytes:
     out = io.BytesIO()
     # one palette for all frames: with one each, still parts would flicker
     palette = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 4)])).quantize(255)
-    first, *others = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    first, *others = (Image.fromarray(frame).quantize(palette=palette) for frame in frames)
     first.save(out, "GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
     return out.getvalue()
 

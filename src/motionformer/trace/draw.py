@@ -42,8 +42,9 @@ def draw_filmstrip(rows: Sequence[Row]) -> Figure:
     """The picture as a matplotlib figure, for those who want to go on from there."""
     columns = max(len(row.track.path) for row in rows)
     tall = [PANEL * row.trace.geometry.frame[0] / row.trace.geometry.frame[1] for row in rows]
-    headed = [i == 0 or row.trace.clip.numbers != rows[i - 1].trace.clip.numbers for i, row in enumerate(rows)]
-    label_width = 0.16 + LETTER * max(len(line) for row in rows for line in _label(row)[0] + _label(row)[1])
+    shown = [[row.trace.clip.numbers[i] for i in row.trace.shown_frames] for row in rows]
+    headed = [i == 0 or shown[i] != shown[i - 1] for i in range(len(rows))]
+    label_width = 0.16 + LETTER * max(len(line) for row in rows for line in label_lines(row)[0] + label_lines(row)[1])
     width = label_width + columns * (PANEL + GAP) + GAP
     height = sum(tall) + len(rows) * (BAR + GAP) + HEADER * sum(headed) + FOOTER
     figure = Figure(figsize=(width, height), facecolor="white")
@@ -52,12 +53,12 @@ def draw_filmstrip(rows: Sequence[Row]) -> Figure:
         top -= HEADER if has_header else 0
         bottom = top - panel_height
         _write_label(figure, row, bottom + panel_height / 2, (width, height))
-        for f, shown in enumerate(row.trace.shown_frames):
+        for f, frame in enumerate(row.trace.shown_frames):
             left = label_width + f * (PANEL + GAP)
             ax = figure.add_axes((left / width, bottom / height, PANEL / width, panel_height / height))
-            draw_panel(ax, row.trace, row.track, f, shown)
+            draw_panel(ax, row.trace, row.track, f, frame)
             if has_header:
-                ax.set_title(f"frame {row.trace.clip.numbers[shown]}", fontsize=8, color=INK, pad=3)
+                ax.set_title(f"frame {row.trace.clip.numbers[frame]}", fontsize=8, color=INK, pad=3)
             _draw_share(figure, row.track, f, (left / width, (bottom - BAR * 0.72) / height), (width, height))
         top = bottom - BAR - GAP
     _write_legend(figure, rows)
@@ -157,7 +158,7 @@ def _draw_share(figure: Figure, track: Track, f: int, place: tuple[float, float]
     )
 
 
-def _label(row: Row) -> tuple[list[str], list[str]]:
+def label_lines(row: Row) -> tuple[list[str], list[str]]:
     """The lines at the left of a row: the model, and what of it is shown."""
     trace, track = row
     shown = {"mean": "mean of layers"}.get(track.layer, f"layer {track.layer}")
@@ -170,7 +171,7 @@ def _label(row: Row) -> tuple[list[str], list[str]]:
 
 
 def _write_label(figure: Figure, row: Row, middle: float, size: tuple[float, float]) -> None:
-    name, lines = _label(row)
+    name, lines = label_lines(row)
     x, (width, height) = 0.08, size
     y = middle + 0.14 * (len(name) + len(lines)) / 2
     figure.text(x / width, y / height, "\n".join(name), fontsize=8.5, weight="bold", color=INK, va="top")

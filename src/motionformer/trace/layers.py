@@ -93,11 +93,11 @@ SCHEMES: dict[str, type[TrajectoryLayer] | type[JointLayer] | type[DividedLayer]
 }
 
 
-Parts = tuple[Float[Tensor, "h q m"], Float[Tensor, "h q p"]]
+Parts = tuple[Float[Tensor, "h patches patches"], Float[Tensor, "h patches prefix"]]
 """What patch tokens take from patch tokens, and from prefix tokens."""
 
 
-def _time_step(groups: Float[Tensor, "s h f 1 m"], p: int) -> Parts:
+def _time_step(groups: Float[Tensor, "s h f 1 keys"], p: int) -> Parts:
     """Each group is a place: its weights go where both tokens lie at that place."""
     s, h, f = groups.shape[:3]
     place = torch.arange(s)
@@ -107,7 +107,7 @@ def _time_step(groups: Float[Tensor, "s h f 1 m"], p: int) -> Parts:
     return rearrange(patches, "h f s f2 s2 -> h (f s) (f2 s2)"), to_prefix
 
 
-def _space_step(groups: Float[Tensor, "f h s 1 m"], p: int) -> Parts:
+def _space_step(groups: Float[Tensor, "f h s 1 keys"], p: int) -> Parts:
     """Each group is a frame: its weights go where both tokens lie in that frame."""
     f, h, s = groups.shape[:3]
     frame = torch.arange(f)

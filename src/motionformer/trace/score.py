@@ -76,14 +76,14 @@ def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progre
     return PathErrors(_mean(errors, shape), _mean(errors[whole], shape))
 
 
-def torus_distance(a: Float[Tensor, "*place 2"], b: Float[Tensor, "*place 2"], size: float) -> Float[Tensor, "*place"]:
+def torus_distance(a: Float[Tensor, "*#place 2"], b: Float[Tensor, "*#place 2"], size: int) -> Float[Tensor, "*place"]:
     """The shorter way from a to b in a world that repeats every `size`."""
     apart = (a - b).abs() % size
     shorter: Tensor = torch.minimum(apart, size - apart).norm(dim=-1)
     return shorter
 
 
-def mean_places(path: Float[Tensor, "t 2"], tubelet: int, size: float) -> Float[Tensor, "f 2"]:
+def mean_places(path: Float[Tensor, "t 2"], tubelet: int, size: int) -> Float[Tensor, "f 2"]:
     """The mean place in each token frame; around the border, not across the picture."""
     steps = rearrange(path, "(f tubelet) xy -> f tubelet xy", tubelet=tubelet)
     first = steps[:, :1]
