@@ -18,13 +18,6 @@ SMALL = (
     "schedule.warmup=0",
     "global_batch=16",
 )
-    "data.train_clips=32",
-    "data.val_clips=16",
-    "data.workers=0",
-    "epochs=1",
-    "schedule.warmup=0",
-    "global_batch=16",
-)
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import compare, convert, data, demo, doctor, evaluate, info, trace
-from motionformer.cli import convert, data, doctor, info, train
-from motionformer.cli import convert, data, doctor, finetune, info, train
+from motionformer.cli import compare, convert, data, demo, doctor, evaluate, finetune, info, reproduce, trace, train
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -18,15 +16,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(help=demo.DEMO_HELP)(demo.demo)
-app.command()(info.info)
-app.command()(convert.convert)
-app.add_typer(data.app, name="data")
+app.command(help=train.TRAIN_HELP)(train.train)
+app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
-app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
+app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
+app.command()(info.info)
+app.command()(convert.convert)
+app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
-app.command(help=train.TRAIN_HELP)(train.train)
 
 
 # packages that an extra brings: a command that needs one says how to get it

@@ -83,7 +83,8 @@ def show_filmstrips(model: Motionformer, facts: Facts) -> list[dict[str, str]]:
     """Where the patch on the disc looks, frame by frame, beside where the disc was; in the head that follows best."""
     layer, head = facts.paths.whole.best_head
     shown = []
-    for clip in islice(filter(_stays_inside, facts.clips), NUM_FILMSTRIPS):
+    every = (facts.clips[i] for i in range(len(facts.clips)))
+    for clip in islice(filter(_stays_inside, every), NUM_FILMSTRIPS):
         found = trace(model, clip, layer=layer, head=head, name=facts.recipe.name)
         shown.append({"title": facts.clips.classes[clip.label], "picture": _png(found.to_png())})
     return shown
