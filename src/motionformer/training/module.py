@@ -40,7 +40,7 @@ class TrainingModule(LightningModule):
         self.model, self.recipe, self.plan = model, recipe, plan
         self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
         self.val_failures = FailurePolicy.evaluation(plan.val_clips)  # counted as wrong
-        self.history: list[dict[str, float]] = []  # one entry a validation
+        self.history: list[dict[str, int | float]] = []  # one entry a validation
         self.measured = torch.nn.ModuleDict({name: MeanMetric() for name in metric_names(model)})
         self._loss_sum = 0.0
 
@@ -150,7 +150,7 @@ class TrainingModule(LightningModule):
             lr = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
             self._write({"train/loss": mean, "train/lr": lr}, step + 1)
 
-    def _write(self, values: Mapping[str, float], step: int) -> None:
+    def _write(self, values: Mapping[str, int | float], step: int) -> None:
         """To the loggers at once, under the number of steps done: a row exists before the checkpoint that contains
         its step is written, which Lightning's own logging (after the batch) does not promise."""
         for logger in self.loggers:

@@ -41,8 +41,8 @@ class FinishedRun:
 
     folder: Path
     model: Path
-    last: dict[str, float]
-    best: dict[str, float]
+    last: dict[str, int | float]
+    best: dict[str, int | float]
     seconds: float
     card: dict[str, Any]
 
