@@ -17,6 +17,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric
 
 from motionformer.data import Failure, FailurePolicy
+from motionformer.errors import TrainingError
 from motionformer.models.motionformer import Motionformer
 from motionformer.training.clips import Batch, failures_of
 from motionformer.training.losses import clip_losses, soft_targets
@@ -110,6 +111,11 @@ class TrainingModule(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         ours = checkpoint["motionformer"]
+        if ours["accumulation"] != self.plan.accumulation and checkpoint["global_step"] % self.plan.steps_per_epoch:
+            raise TrainingError(
+                f"{self.recipe.folder}: the last checkpoint is from the middle of an epoch of {ours['accumulation']} "
+                f"parts a step; now there would be {self.plan.accumulation}. Go on with as many devices as before."
+            )
         self.history = list(ours["history"])
         self.train_failures.count(Failure(**values) for values in ours["train_failures"])
         self.val_failures.count(Failure(**values) for values in ours["val_failures"])
