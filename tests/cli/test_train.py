@@ -28,7 +28,7 @@ def run(*words: str) -> str:
 
 def test_train_then_again(recipe: Path, tmp_path: Path) -> None:
     table = run(str(recipe), "seed=3", "--quiet")
-    assert "card.md" in table
+    assert "run card" in table
     assert "top1" in table
     card = json.loads(run(str(recipe), "seed=3", "--json", "--quiet"))
     assert card["recipe"]["seed"] == 3

@@ -50,13 +50,13 @@ class TestSchedule:
     PLAN = make_plan(recipe("schedule.warmup=1"), 1, 160, 1)  # 10 steps an epoch
 
     def test_step(self) -> None:
-        part = SchedulePart("step", [1.5, 2.0], divisor=10, warmup=1)
+        part = SchedulePart("step", [1.5, 2.0], divisor=10.0, warmup=1.0)
         factor = make_schedule(part, self.PLAN)
         expected = [(i + 1) / 10 for i in range(10)] + [1.0] * 5 + [0.1] * 5 + [0.01] * 10
         assert [factor(i) for i in range(30)] == pytest.approx(expected)
 
     def test_cosine(self) -> None:
-        factor = make_schedule(SchedulePart("cosine", final=0.1, warmup=1), self.PLAN)
+        factor = make_schedule(SchedulePart("cosine", final=0.1, warmup=1.0), self.PLAN)
         assert factor(9) == factor(10) == 1.0
         assert factor(20) == pytest.approx(0.55)
         assert factor(25) == pytest.approx(0.1 + 0.9 * (1 + math.cos(0.75 * math.pi)) / 2)

@@ -53,6 +53,21 @@ def test_a_run_leaves_a_model_its_numbers_and_a_card(tmp_path: Path, capfd: pyte
     assert again.last == done.last
 
 
+def test_the_last_epoch_is_always_validated(tmp_path: Path) -> None:
+    done = train(small(tmp_path, "engine.validate_epochs=2"), quiet=True)
+    assert done.last["step"] == 4
+    assert len(done.card["results"]["history"]) == 1
+
+
+def test_the_saved_model_is_the_averaged_one(tmp_path: Path) -> None:
+    done = train(small(tmp_path), quiet=True)
+    checkpoint = torch.load(list_checkpoints(tmp_path / "checkpoints")[0], weights_only=True)
+    saved = load_model(done.model).state_dict()
+    averaged, trained = checkpoint["state_dict"], checkpoint["current_model_state"]
+    assert all(torch.equal(saved[name], averaged[f"model.{name}"]) for name in saved)
+    assert any(not torch.equal(averaged[name], trained[name]) for name in averaged)
+
+
 def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
     train(small(tmp_path), quiet=True)
     with pytest.raises(TrainingError, match=r"another recipe: optimiser\.lr \(there 0\.05, now 0\.1\); seed \(there 0"):

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from motionformer.errors import TrainingError
-from motionformer.training.checkpoints import write_text
+from motionformer.training.checkpoints import explain_disk, write_text
 from motionformer.training.recipe import Recipe
 from motionformer.training.trainer import is_first_process
 
@@ -25,8 +25,12 @@ def claim_folder(recipe: Recipe) -> Iterator[None]:
         yield
         return
     folder = recipe.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as stream:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise explain_disk(error, folder) from error
+    with lock as stream:
         try:
             # a lock of the process: gone when it is killed, and not inherited by loader workers that outlive it
             fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric
 
 from motionformer.data import Failure, FailurePolicy
+from motionformer.errors import TrainingError
 from motionformer.models.motionformer import Motionformer
 from motionformer.training.clips import Batch, failures_of
 from motionformer.training.losses import clip_losses, soft_targets
@@ -40,7 +41,7 @@ class TrainingModule(LightningModule):
         self.model, self.recipe, self.plan = model, recipe, plan
         self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
         self.val_failures = FailurePolicy.evaluation(plan.val_clips)  # counted as wrong
-        self.history: list[dict[str, float]] = []  # one entry a validation
+        self.history: list[dict[str, int | float]] = []  # one entry a validation
         self.measured = torch.nn.ModuleDict({name: MeanMetric() for name in metric_names(model)})
         self._loss_sum = 0.0
 
@@ -110,6 +111,11 @@ class TrainingModule(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         ours = checkpoint["motionformer"]
+        if ours["accumulation"] != self.plan.accumulation and checkpoint["global_step"] % self.plan.steps_per_epoch:
+            raise TrainingError(
+                f"{self.recipe.folder}: the last checkpoint is from the middle of an epoch of {ours['accumulation']} "
+                f"parts a step; now there would be {self.plan.accumulation}. Go on with as many devices as before."
+            )
         self.history = list(ours["history"])
         self.train_failures.count(Failure(**values) for values in ours["train_failures"])
         self.val_failures.count(Failure(**values) for values in ours["val_failures"])
@@ -150,7 +156,7 @@ class TrainingModule(LightningModule):
             lr = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
             self._write({"train/loss": mean, "train/lr": lr}, step + 1)
 
-    def _write(self, values: Mapping[str, float], step: int) -> None:
+    def _write(self, values: Mapping[str, int | float], step: int) -> None:
         """To the loggers at once, under the number of steps done: a row exists before the checkpoint that contains
         its step is written, which Lightning's own logging (after the batch) does not promise."""
         for logger in self.loggers:

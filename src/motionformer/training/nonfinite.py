@@ -12,6 +12,7 @@ from motionformer.training.clips import Batch
 
 def refuse_nonfinite(loss: Tensor, batch: Batch, step: int, rank: int, folder: Path) -> None:
     """Raise before the weights are touched; the checkpoints that exist stay good."""
+    loss = loss.detach()
     if torch.isfinite(loss):
         return
     file = folder / f"nonfinite-step-{step + 1}-rank-{rank}.json"

@@ -31,6 +31,6 @@ class SayResults(Callback):
         self.say, self.total_steps = say, total_steps
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        entry: dict[str, float] = pl_module.history[-1]  # type: ignore[assignment,index]
+        entry: dict[str, int | float] = pl_module.history[-1]  # type: ignore[assignment,index]
         scores = ", ".join(f"{name} {value:.4g}" for name, value in entry.items() if name not in ("epoch", "step"))
         self.say(f"epoch {entry['epoch']:g}, step {entry['step']:g} of {self.total_steps}: {scores}")

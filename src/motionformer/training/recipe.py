@@ -177,8 +177,9 @@ def _merge(values: Any, overrides: Sequence[str], file: Path | None) -> Recipe:
     wrong = [override for override in overrides if "=" not in override]
     if wrong:
         raise RecipeError(f"{wrong[0]!r} is not of the form key=value.", file)
+    changes = [f"{override}''" if override.endswith("=") else override for override in overrides]  # key= is empty
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(Recipe), values, OmegaConf.from_dotlist(list(overrides)))
+        merged = OmegaConf.merge(OmegaConf.structured(Recipe), values, OmegaConf.from_dotlist(changes))
         made = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise RecipeError(_first_lines(error), file) from error

@@ -13,15 +13,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, Trainer
 from rich.console import Console
 
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import card as cards
-from motionformer.training.checkpoints import KeepCheckpoints, explain_disk, find_checkpoint, remove_after, step_of
+from motionformer.training.checkpoints import (
+    DISK_IS_FULL,
+    KeepCheckpoints,
+    explain_disk,
+    find_checkpoint,
+    list_checkpoints,
+    remove_after,
+    step_of,
+)
 from motionformer.training.clips import Clips
-from motionformer.training.ema import AveragedWeights
+from motionformer.training.ema import average_weights
 from motionformer.training.folder import claim_folder, refuse_other_recipe
 from motionformer.training.logs import flush_loggers, make_loggers
 from motionformer.training.model import build_config, build_model
@@ -41,8 +50,8 @@ class FinishedRun:
 
     folder: Path
     model: Path
-    last: dict[str, float]
-    best: dict[str, float]
+    last: dict[str, int | float]
+    best: dict[str, int | float]
     seconds: float
     card: dict[str, Any]
 
@@ -67,6 +76,8 @@ def train(recipe: Recipe, *, quiet: bool = False) -> FinishedRun:
         with without_chatter(), claim_folder(recipe):
             return _train(recipe, say)
     except OSError as error:
+        if error.errno not in DISK_IS_FULL:
+            raise
         raise explain_disk(error, recipe.folder) from error
 
 
@@ -98,7 +109,7 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     if is_first_process():
         remove_after(saved, start)
     loggers = make_loggers(recipe, steps_done)
-    clock, average = Clock(), [AveragedWeights(recipe.ema)] if recipe.ema else []
+    clock, average = Clock(), [average_weights(recipe.ema)] if recipe.ema else []
     checkpoints = KeepCheckpoints(
         saved,
         plan,
@@ -117,13 +128,11 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     trainer.fit(module, datamodule=clips, ckpt_path=start, weights_only=True)
     if not module.history or module.history[-1]["step"] != plan.total_steps:
         trainer.validate(module, datamodule=clips, verbose=False)
-    for averaged in average:
-        averaged.put_into(module)
-    return _finish(recipe, prepared, module, model, clock.seconds, trainer)
+    return _finish(recipe, prepared, module, clock.seconds, trainer)
 
 
 def _finish(
-    recipe: Recipe, prepared: Prepared, module: TrainingModule, model: Motionformer, seconds: float, trainer: Trainer
+    recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer
 ) -> FinishedRun:
     metric = "action" if "action" in module.history[-1] else "top1"
     train_source, val_source = prepared.sources
@@ -149,13 +158,19 @@ def _finish(
         "software": cards.describe_software(),
     }
     if trainer.is_global_zero:
-        save_model(model, recipe.folder / "model")
+        save_model(prepared.config, list_checkpoints(recipe.folder / "checkpoints")[0], recipe.folder / "model")
         cards.write_card(recipe.folder, card)
     return _finished(recipe.folder, card)
 
 
-def save_model(model: Motionformer, folder: Path) -> None:
-    """Written aside and renamed, so that a killed run leaves no half a model."""
+def save_model(config: ModelConfig, checkpoint: Path, folder: Path) -> None:
+    """The model of the last checkpoint: whole where the run's own is in shards, averaged where weights are averaged.
+
+    Written aside and renamed, so that a killed run leaves no half a model.
+    """
+    weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+    model = Motionformer(config)
+    model.load_state_dict({name.removeprefix("model."): weight for name, weight in weights.items()})
     aside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     model.eval().save_pretrained(aside)
