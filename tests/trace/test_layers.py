@@ -1,6 +1,6 @@
 """The effective token-to-token weights of a layer: they sum to one, and they are what the layer mixes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -14,7 +14,6 @@ from motionformer.trace.rollout import rollout_rows, with_residual
 from motionformer.trace.walk import walk
 
 TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
-Make = Callable[..., Motionformer]
 
 
 def make(scheme: str, **changes: object) -> Motionformer:

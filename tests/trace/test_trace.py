@@ -46,7 +46,6 @@ class TestTrace:
         [track] = found.tracks
         assert torch.allclose(track.map.space.sum(dim=1), torch.ones(4, dtype=torch.float64))
         assert track.map.mass.sum().item() == pytest.approx(1.0)
-        assert not model.training or model.train(False)
         per_head = trace(model, clip.frames, at=(20.0, 30.0), frame=3, layer=1, head="all").tracks
         shares = [1.0 - one.map.prefix for one in per_head]
         mean = sum(one.map.weights * share for one, share in zip(per_head, shares, strict=True)) / sum(shares)

@@ -46,9 +46,14 @@ def _draw_frame(rows: Sequence[Row], progress: float) -> UInt8[np.ndarray, "H W 
         ax = figure.add_axes((left / width, bottom / height, PANEL / width, tall / height))
         f = shown // trace.geometry.tubelet
         draw_panel(ax, trace, track, f, shown, upto=f)
-        _, lines = label_lines(Row(trace, track))
-        details = f"{', '.join(lines)} · frame {trace.clip.numbers[shown]}"
-        ax.set_title(f"{textwrap.shorten(trace.model, 40)}\n{details}", fontsize=7.5, color=INK, linespacing=1.4, pad=4)
+        details = ", ".join(label_lines(Row(trace, track))[1])
+        ax.set_title(
+            f"{textwrap.shorten(trace.model, 40)}\n{details} · frame {trace.clip.numbers[shown]}",
+            fontsize=7.5,
+            color=INK,
+            linespacing=1.4,
+            pad=4,
+        )
     out = io.BytesIO()
     figure.savefig(out, format="png")
     pixels: UInt8[np.ndarray, "H W 3"] = np.asarray(Image.open(out).convert("RGB"))

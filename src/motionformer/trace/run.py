@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from motionformer.errors import TraceError
@@ -50,9 +51,8 @@ def trace(
     opened = open_clip(clip, model.config, frame)
     geometry = find_geometry(model.config, (opened.frames.shape[1], opened.frames.shape[2]))
     query = _find_query(opened, geometry, at, kind.needs_point)
-    device = model.prefix.device
     token = None if query is None else model.config.num_prefix_tokens + query.token
-    question = Question(prepare(model, opened.frames).to(device), token, layer, head, label)
+    question = Question(prepare(model, opened.frames), token, layer, head, label)
     with evaluating(model):
         shown, class_name = kind.look(model, question)
     return Trace(
@@ -68,9 +68,9 @@ def trace(
     )
 
 
-def prepare(model: Motionformer, frames: Tensor) -> Tensor:
-    """Decoded frames `[t H W 3]` → the clip `[1 3 t H W]` that the model takes."""
-    return eval_transform(model.config.input)(frames)[None]
+def prepare(model: Motionformer, frames: UInt8[Tensor, "t H W 3"]) -> Float[Tensor, "1 3 t h w"]:
+    """Decoded frames as the model takes them: size, scale, device, precision."""
+    return eval_transform(model.config.input)(frames)[None].to(model.prefix.device, model.prefix.dtype)
 
 
 def _find_query(clip: Clip, geometry: Geometry, at: Point | None, needed: bool) -> Query | None:

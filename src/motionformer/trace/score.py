@@ -100,7 +100,7 @@ def _measure(
     x, y = clip.path[middle].tolist()
     query = geometry.query((x, y), middle)
     token = model.config.num_prefix_tokens + query.token
-    frames = prepare(model, clip.frames).to(model.prefix.device)
+    frames = prepare(model, clip.frames)
     rows = torch.stack([layer.row(token) for _, layer in walk(model, frames, range(model.config.depth))])
     candidates = [*rows.flatten(0, 1), *rows.mean(dim=1), rows.mean(dim=(0, 1)), torch.ones_like(rows[0, 0])]
     num_frames = len(clip.frames) // geometry.tubelet

@@ -1,6 +1,6 @@
 """Run a model block by block and hand out what the wanted blocks attended to, one at a time.
 
-The maps of one layer of the base model are 118 MB; only one layer's are ever in memory.
+The maps of one layer of the base model are 118 MB; those of a layer are let go when the next was looked at.
 """
 
 from collections.abc import Collection, Iterator
