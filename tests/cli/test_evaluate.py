@@ -174,3 +174,22 @@ def test_real_videos(shared: Path, tmp_path: Path) -> None:
     words = ["evaluate", str(tmp_path / "model"), str(data), "--split", "test", "--workers", "0", "--json"]
     summary = json.loads(runner.invoke(app, words).stdout)
     assert (summary["videos"], summary["failed"]) == (66, 0)
+
+
+def test_a_recipe_brings_its_own_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(
+        "name: small\nmodel: {variant: motionformer-tiny, changes: {depth: 1}}\nglobal_batch: 8\nepochs: 1\n"
+        "data: {train_clips: 8, val_clips: 16, workers: 0}\n"
+    )
+    missing = runner.invoke(app, ["evaluate", str(recipe)])
+    assert missing.exit_code == 2
+    assert "no finished run" in missing.output
+    assert runner.invoke(app, ["train", str(recipe), "--quiet"]).exit_code == 0
+    shown = runner.invoke(app, ["evaluate", str(recipe), "--workers", "0", "--json"])
+    assert shown.exit_code == 0, shown.output
+    card = json.loads((tmp_path / "runs/small/card.json").read_text())
+    summary = json.loads(shown.stdout)
+    assert summary["videos"] == 16
+    assert summary["tasks"]["class"]["all"]["top1"] == pytest.approx(card["results"]["last"]["top1"])

@@ -42,7 +42,7 @@ def test_the_page_needs_nothing_else(demo: Demo) -> None:
     accuracy = demo.summary["tasks"]["class"]["all"]["top1"]
     assert f"{100 * accuracy:.1f} %" in page
     assert page.count("image/gif") == 8
-    assert page.count("image/png") == 3
+    assert page.count("attention of one patch through time") == 3
 
 
 def test_a_finished_demo_is_not_repeated(demo: Demo) -> None:

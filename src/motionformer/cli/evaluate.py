@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
 
-MODEL is a released name, a released file, or a folder made by `save_pretrained`. DATA is a list (csv, json, txt), the
+MODEL is a released name, a released file, a folder made by `save_pretrained`, or the recipe of a finished run (a file or a
+name such as `motion/easy`), which brings its own test data and views. DATA is a list (csv, json, txt), the
 folder of a published data set, a folder of class folders, or the built-in benchmark: `motion:easy`, `motion:hard:2000`.
 
 With `--out` every video's label and scores are kept (csv and npz); a killed evaluation goes on where it stopped when
@@ -30,6 +31,8 @@ Exit code: 0, also when videos could not be read (they are listed, and counted a
     motionformer evaluate runs/gestures/model gestures/ --split test --views 3 --json
 
     motionformer evaluate runs/tiny/model motion:easy
+
+    motionformer evaluate motion/easy                          # the run of this recipe, on its own test data
 """
 
 
@@ -43,7 +46,7 @@ class PrecisionName(str, Enum):
 
 def evaluate(
     model: Annotated[str, typer.Argument(help="Released name, file, or folder of weights.")],
-    data: Annotated[str, typer.Argument(help="List, folder, or motion:LEVEL[:CLIPS].")],
+    data: Annotated[str | None, typer.Argument(help="List, folder, or motion:LEVEL[:CLIPS].")] = None,
     split: Annotated[str | None, typer.Option(help="train, val or test, where DATA holds several.")] = None,
     views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the model's own unless said.")] = None,
     crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the model's own unless said.")] = None,
@@ -73,6 +76,11 @@ def evaluate(
         raise typer.BadParameter("figures go into --out: give a folder.", param_hint="--pictures")
     say = Console(stderr=True, quiet=as_json)
     place = _find_device(device)
+    if data is None:
+        run = _find_run(model)
+        model, data = run["model"], run["data"]
+        views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
+        kind, root = KindName(run["kind"]), root or run["root"]
     loaded = load_model(model)
     source = evaluation.open_source(
         data,
@@ -111,6 +119,32 @@ def evaluate(
                 Console().print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if strict and results.failures:
         raise typer.Exit(1)
+
+
+def _find_run(recipe: str) -> dict[str, Any]:
+    """The model and the test of a recipe that was trained."""
+    from motionformer.training.recipe import load_recipe
+    from motionformer.training.run import find_finished
+    from motionformer.training.shipped import find_recipe
+
+    loaded = load_recipe(find_recipe(recipe))
+    finished = find_finished(loaded)
+    if finished is None:
+        raise typer.BadParameter(
+            f"{loaded.folder} holds no finished run of this recipe: `motionformer train {recipe}` first; or give DATA"
+            " to evaluate a model.",
+            param_hint="MODEL",
+        )
+    made = loaded.data.val.startswith("motion:")
+    return {
+        "model": str(finished.model),
+        "data": f"{loaded.data.val}:{loaded.data.val_clips}" if made else loaded.data.val,
+        "views": loaded.test.views or None,
+        "crops": loaded.test.crops or None,
+        "split": None if made else loaded.test.split,
+        "kind": loaded.data.kind,
+        "root": Path(loaded.data.root) if loaded.data.root else None,
+    }
 
 
 def _write_extras(results: Any, pictures: Path | None, challenge: Path | None) -> None:

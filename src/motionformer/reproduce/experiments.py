@@ -154,12 +154,12 @@ _ALL = (
         "Accuracy against temporal stride",
         "K400, SSv2",
         cpu=tuple(
-            Row(f"{scheme}, stride {stride}", _strided(recipe, scheme, stride), group=scheme, x=stride)
+            Row(f"{scheme}, stride {stride}", _strided(recipe, scheme, stride), group=scheme, x=float(stride))
             for scheme, recipe in _SCHEMES
             for stride in (1, 2, 3, 4)
         ),
         paper=tuple(
-            Row(f"{scheme}, stride {stride}", f"k400/a1-{scheme}-stride-{stride}", group=scheme, x=stride)
+            Row(f"{scheme}, stride {stride}", f"k400/a1-{scheme}-stride-{stride}", group=scheme, x=float(stride))
             for scheme in ("joint", "divided", "trajectory")
             for stride in (2, 8, 16)
         ),
