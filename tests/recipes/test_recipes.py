@@ -79,7 +79,8 @@ def test_builds_and_says_so(name: str) -> None:
     assert gmacs is not None
     digits = len(gmacs[1].partition(".")[2])
     assert f"{paper_macs(config) / 1e9:.{digits}f}" == gmacs[1]
-    assert f"{recipe.epochs} epochs, {recipe.global_batch} clips a step" in top["cost"]
+    epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+    assert f" {epochs}, {recipe.global_batch} clips a step" in top["cost"]
     assert f"{recipe.test.views * recipe.test.crops} view" in top["cost"]
     assert (config.input.views, config.input.crops) == (recipe.test.views, recipe.test.crops)
 

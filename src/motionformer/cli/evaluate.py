@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
 
-MODEL is a released name, a released file, a folder made by `save_pretrained`, or the recipe of a finished run (a file or a
-name such as `motion/easy`), which brings its own test data and views. DATA is a list (csv, json, txt), the
-folder of a published data set, a folder of class folders, or the built-in benchmark: `motion:easy`, `motion:hard:2000`.
+MODEL is a released name, a released file, a folder made by `save_pretrained`, or the recipe of a finished run (a file,
+or a name such as `motion/easy`), which brings its own test data and views. DATA is a list (csv, json, txt), the folder
+of a published data set, a folder of class folders, or the built-in benchmark: `motion:easy`, `motion:hard:2000`.
 
 With `--out` every video's label and scores are kept (csv and npz); a killed evaluation goes on where it stopped when
 the same command is given again. Under `torchrun` the processes share the videos.
