@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help install test check format benchmark figures clean
+.PHONY: help install demo test check format benchmark figures clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -16,6 +16,9 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 install: $(READY)  ## make .venv with the package, its tests and its tools
+
+demo: $(READY)  ## train, test and look: a few minutes, then open runs/demo/report.html
+	$(BIN)/motionformer demo runs/demo
 
 test: $(READY)  ## run every test (minutes, 2 cores)
 	$(BIN)/python -m pytest --numprocesses auto

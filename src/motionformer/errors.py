@@ -20,6 +20,10 @@ class UnknownModelError(MotionformerError):
     """A name that is neither a variant, a released model, nor a file."""
 
 
+class TraceError(MotionformerError):
+    """A question about attention that the model or the clip cannot answer."""
+
+
 class AnnotationError(MotionformerError):
     """A list of videos and labels that cannot be read as it stands: which file, which line, why."""
 
@@ -39,6 +43,10 @@ class RecipeError(MotionformerError):
 
     def __init__(self, reason: str, file: "str | PathLike[str] | None" = None) -> None:
         super().__init__(reason if file is None else f"{fspath(file)}: {reason}")
+
+
+class EvaluationError(MotionformerError):
+    """A model, data and results that do not belong together, or a way of scoring that makes no sense for them."""
 
 
 class FailedVideosError(MotionformerError):
@@ -72,3 +80,11 @@ class VideoError(MotionformerError):
     def __reduce__(self) -> tuple[object, ...]:
         state = {"frame": self.frame, "line": self.line, "args": self.args}
         return type(self), (self.reason, self.path), state
+
+
+class TrainingError(MotionformerError):
+    """A training run that cannot start, go on or be saved: which folder, why, what to do."""
+
+
+class NonFiniteLossError(TrainingError):
+    """The loss became infinite or not a number; the message names the file that lists the batch's videos."""

@@ -5,9 +5,11 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from motionformer.cli import app
@@ -42,15 +44,28 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def test_every_command_has_a_page_and_the_readme_names_it() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for words in (("info",), ("convert",), ("data", "check"), ("data", "shard"), ("doctor",)):
-        name = "-".join(words)
-        assert f"docs/commands/{name}.md" in readme
-        help_text = CliRunner().invoke(app, [*words, "--help"]).output
-        page = (ROOT / f"docs/commands/{name}.md").read_text(encoding="utf-8")
-        for option in set(re.findall(r"`(--[a-z-]+)`", page)):
-            assert option in help_text, f"{name} has no {option}"
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command there is, by its words."""
+    for name, command in typer.main.get_command(app).commands.items():
+        yield from ((name, inner) for inner in command.commands) if hasattr(command, "commands") else [(name,)]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_has_a_page_and_the_readme_names_it(words: tuple[str, ...]) -> None:
+    pages = [ROOT / f"docs/commands/{name}.md" for name in ("-".join(words), words[0])]
+    page = next((page for page in pages if page.is_file()), None)
+    assert page is not None, f"no page for {' '.join(words)}"
+    assert f"docs/commands/{page.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert " ".join(("motionformer", *words)) in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/commands").glob("*.md")), ids=lambda page: page.stem)
+def test_the_options_a_page_names_exist(page: Path) -> None:
+    mine = [words for words in commands() if "-".join(words) == page.stem or words[0] == page.stem]
+    assert mine, f"{page.name} is the page of no command"
+    known = "".join(CliRunner().invoke(app, [*words, "--help"]).output for words in mine)
+    for option in set(re.findall(r"`(--[a-z-]+)`", page.read_text(encoding="utf-8"))):
+        assert option in known, f"{page.stem} has no {option}"
 
 
 def test_the_documented_info_commands_run() -> None:

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, data, doctor, info
+from motionformer.cli import compare, convert, data, demo, doctor, evaluate, finetune, info, reproduce, trace, train
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -15,6 +15,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(help=demo.DEMO_HELP)(demo.demo)
+app.command(help=train.TRAIN_HELP)(train.train)
+app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
+app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
+app.command(help=compare.COMPARE_HELP)(compare.compare)
+app.command(help=trace.TRACE_HELP)(trace.trace)
+app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")

@@ -98,7 +98,8 @@ class EnginePart:
     the whole share of the global batch fits."""
 
     max_clips: int = 0
-    devices: str = "auto"
+    accelerator: str = "auto"  # cpu, gpu …
+    devices: str = "auto"  # how many, or which (0,1)
     nodes: int = 1
     strategy: str = "auto"  # auto | ddp | fsdp
     precision: str = "32-true"  # bf16-mixed, 16-mixed …
@@ -176,8 +177,9 @@ def _merge(values: Any, overrides: Sequence[str], file: Path | None) -> Recipe:
     wrong = [override for override in overrides if "=" not in override]
     if wrong:
         raise RecipeError(f"{wrong[0]!r} is not of the form key=value.", file)
+    changes = [f"{override}''" if override.endswith("=") else override for override in overrides]  # key= is empty
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(Recipe), values, OmegaConf.from_dotlist(list(overrides)))
+        merged = OmegaConf.merge(OmegaConf.structured(Recipe), values, OmegaConf.from_dotlist(changes))
         made = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise RecipeError(_first_lines(error), file) from error
@@ -211,7 +213,15 @@ def _check(recipe: Recipe) -> None:
         "optimiser.betas are two numbers": len(optimiser.betas) == 2,
         "optimiser.layer_decay lies in (0, 1]": 0 < optimiser.layer_decay <= 1,
         "engine.strategy is auto, ddp or fsdp": engine.strategy in ("auto", "ddp", "fsdp"),
+        "engine.strategy fsdp goes without ema": not (engine.strategy == "fsdp" and recipe.ema),
         "engine.keep is at least 1": engine.keep >= 1,
+        "engine.nodes is at least 1": engine.nodes >= 1,
+        "engine.max_clips is not negative": engine.max_clips >= 0,
+        "engine.checkpoint_steps is not negative": engine.checkpoint_steps >= 0,
+        "engine.log_steps is at least 1": engine.log_steps >= 1,
+        "data.workers is not negative": recipe.data.workers >= 0,
+        "augmentation.mixup and cutmix are not negative": min(recipe.augmentation.mixup, recipe.augmentation.cutmix)
+        >= 0,
         "engine.validate_epochs is at least 1": engine.validate_epochs >= 1,
         "augmentation.jitter is empty or two numbers": len(recipe.augmentation.jitter) in (0, 2),
         "augmentation.crop_area is empty or two numbers": len(recipe.augmentation.crop_area) in (0, 2),

@@ -1,0 +1,124 @@
+"""`motionformer finetune`: your videos in, a trained model out."""
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from motionformer.training.finetune import FineTuning
+    from motionformer.training.run import FinishedRun
+
+FINETUNE_HELP = """Train a model on your own videos: a folder of class folders, or a csv of path,label.
+
+Splits the videos (or uses the folders train/ and val/), picks sizes for them and for this machine, and trains. The
+run's folder holds the recipe and the two lists: `motionformer train RECIPE` is the same run. The same command goes on
+with a run that was stopped. `key=value` changes any key of the recipe.
+
+**Examples**
+
+    motionformer finetune videos/
+
+    motionformer finetune videos/ --from dinov2_vits14.safetensors --train last:4
+
+    motionformer finetune train.csv --from k400_motionformer_224_16x4 --train head --epochs 10 optimiser.lr=1e-3
+
+    motionformer finetune videos/ --attention joint --seed 1 --output runs/joint-1 --plan
+"""
+
+
+class AttentionName(str, Enum):
+    """Who attends to whom."""
+
+    trajectory = "trajectory"
+    joint = "joint"
+    divided = "divided"
+
+
+def finetune(
+    videos: Annotated[Path, typer.Argument(exists=True, metavar="FOLDER", help="Class folders, or a csv.")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the recipe.")] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="Weights: a released name, a folder, image weights. Default: random.")
+    ] = "",
+    train: Annotated[str, typer.Option(help="What learns: all, head, or last:N blocks.")] = "",
+    attention: Annotated[AttentionName | None, typer.Option(help="Default: trajectory, or the weights' own.")] = None,
+    frames: Annotated[int | None, typer.Option(min=1, help="Frames a clip.")] = None,
+    size: Annotated[int | None, typer.Option(min=8, help="Height and width of a clip.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the videos.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate, for the batch used.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Clips a step.")] = None,
+    held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split, the weights and the order.")] = 0,
+    name: Annotated[str, typer.Option(help="Of the run; default: finetune-FOLDER.")] = "",
+    output: Annotated[str, typer.Option(help="Folder of the run; default: runs/NAME.")] = "",
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    from rich.console import Console
+
+    from motionformer.training.advice import Wishes
+    from motionformer.training.finetune import plan_finetune, write_lists
+
+    wishes = Wishes(
+        start=start,
+        train=train,
+        attention=None if attention is None else attention.value,
+        frames=frames,
+        size=size,
+        epochs=epochs,
+        lr=lr,
+        batch=batch,
+        held_out=held_out,
+        seed=seed,
+        name=name,
+        output=output,
+    )
+    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    planned = plan_finetune(videos, wishes, overrides or [])
+    _print_plan(console, planned)
+    if plan:
+        return
+    from motionformer.training.run import train as run_training
+
+    write_lists(planned)
+    _print_result(run_training(planned.recipe), planned, console, as_json)
+
+
+def _print_plan(console: "Console", planned: "FineTuning") -> None:
+    from rich.table import Table
+
+    from motionformer.training.model import build_config
+
+    recipe = planned.recipe
+    config = build_config(recipe, len(planned.train.class_names))
+    spec, facts = config.input, planned.facts
+    table = Table(title=recipe.name, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("videos", f"{len(planned.train)} to learn from, {len(planned.val)} held out")
+    table.add_row("", f"about {facts.frames} frames, {facts.seconds:.1f} s, short side {facts.short_side} px")
+    table.add_row("classes", ", ".join(planned.train.class_names))
+    how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
+    table.add_row("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px")
+    table.add_row("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers")
+    table.add_row("start", recipe.model.start or f"random weights, seed {recipe.seed}")
+    table.add_row("learns", recipe.model.train)
+    rate = f"{recipe.epochs} epochs of {recipe.global_batch} clips a step, learning rate {recipe.optimiser.lr:g}"
+    table.add_row("training", rate)
+    table.add_row("folder", str(recipe.folder))
+    console.print(table)
+
+
+def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console", as_json: bool) -> None:
+    import json
+
+    if as_json:
+        values = {"folder": str(run.folder), "model": str(run.model), "last": run.last, "seconds": run.seconds}
+        print(json.dumps({**values, "recipe": planned.recipe.to_dict()}, indent=2))
+        return
+    console.print(f"{run.last['top1']:.1%} of {len(planned.val)} held-out videos right after the last epoch")
+    console.print(f"model: {run.model}")

@@ -1,0 +1,110 @@
+"""`motionformer train`"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from motionformer.training.run import FinishedRun, Prepared
+
+TRAIN_HELP = """Train the model that a recipe describes, or go on where a killed run of it stopped.
+
+RECIPE is a YAML file, or the name of a recipe that comes with the package; `key=value` changes what it says. The
+run's folder (`output`, by default `runs/NAME`) gets the model, its metrics, checkpoints and a run card. The same
+command again continues after a kill, exactly; a finished run is not repeated.
+
+**Examples**
+
+    motionformer train motion/easy
+
+    motionformer train motion/easy seed=1 output=runs/easy-1
+
+    motionformer train recipes/k400/base.yaml data.train=/data/k400 engine.max_clips=8 --dry-run
+
+    motionformer train recipes/motion/easy.yaml model.variant=joint-tiny --print
+"""
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="Recipe file, or the name of one that comes with the package.")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to it.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")] = False,
+    print_recipe: Annotated[bool, typer.Option("--print", help="Print the recipe in full, and stop.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no lines while training.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the run card as JSON.")] = False,
+) -> None:
+    from motionformer.training.recipe import load_recipe
+    from motionformer.training.shipped import find_recipe
+
+    loaded = load_recipe(find_recipe(recipe), overrides or [])
+    if print_recipe:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml(OmegaConf.create(loaded.to_dict())), end="")
+        return
+    from motionformer.training.run import prepare
+    from motionformer.training.run import train as run_training
+    from motionformer.training.trainer import is_first_process
+
+    if dry_run:
+        _print_plan(prepare(loaded), as_json)
+        return
+    finished = run_training(loaded, quiet=quiet)
+    if is_first_process():
+        _print_result(finished, as_json)
+
+
+def _print_plan(prepared: "Prepared", as_json: bool) -> None:
+    import json
+
+    from motionformer.training.card import describe_model
+
+    model = describe_model(prepared.config)
+    plan, (train_source, val_source) = prepared.plan, prepared.sources
+    if as_json:
+        print(json.dumps({"plan": plan.to_dict(), "model": model}, indent=2))
+        return
+    spec = model["input"]
+    _print_table(
+        "plan",
+        {
+            "training data": train_source.how,
+            "validation data": val_source.how,
+            "clip": f"{spec['frames']} frames of {spec['height']} × {spec['width']}",
+            "parameters": f"{model['parameters'] / 1e6:.2f} M",
+            "multiply-adds": f"{model['multiply_adds'] / 1e9:.3g} G a clip, forward",
+            "global batch": f"{plan.processes * plan.clips_at_once * plan.accumulation} clips = {plan.processes} "
+            f"processes × {plan.clips_at_once} at once × {plan.accumulation} accumulated",
+            "learning rate": f"{plan.lr:.4g}, scaled to the batch",
+            "steps": f"{plan.total_steps}, {plan.steps_per_epoch} an epoch, {plan.warmup_steps} of warm-up",
+        },
+    )
+
+
+def _print_result(finished: "FinishedRun", as_json: bool) -> None:
+    import json
+
+    if as_json:
+        print(json.dumps(finished.card, indent=2))
+        return
+    scores = {name: f"{value:.4g}" for name, value in finished.last.items() if name not in ("epoch", "step")}
+    rows = {
+        "model": str(finished.model),
+        "validation": ", ".join(f"{name} {value}" for name, value in scores.items()),
+        "time": f"{finished.seconds:.0f} s",
+        "run card": str(finished.folder / "card.md"),
+    }
+    _print_table("trained", rows)
+
+
+def _print_table(title: str, rows: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console().print(table)

@@ -1,0 +1,194 @@
+"""The experiments of the paper (SPEC §7), as rows of recipes. A new one is a new entry; nothing else changes.
+
+`cpu` rows are the same comparison on the motion benchmark with a tiny model; `paper` rows are the published recipes,
+which need the published data (`data.train=…`) and GPUs. An experiment that is not a matter of training names the
+command that makes it.
+"""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from motionformer.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: a recipe and what is changed in it."""
+
+    label: str
+    recipe: str
+    changes: tuple[str, ...] = ()
+    group: str = ""  # lines of a figure
+    x: float | None = None  # the place of a point on such a line
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure."""
+
+    id: str
+    title: str
+    needs: str  # data of the original
+    cpu: tuple[Row, ...] = ()
+    paper: tuple[Row, ...] = ()
+    x_label: str = ""  # where rows are points of lines
+    command: str = ""  # where it is not a matter of training
+
+
+def find_experiment(name: str) -> Experiment:
+    """By id, in any case."""
+    found = EXPERIMENTS.get(name.lower())
+    if found is None:
+        close = get_close_matches(name.lower(), EXPERIMENTS, n=1, cutoff=0.3)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise RecipeError(f"there is no experiment {name!r}.{hint} There are: {', '.join(EXPERIMENTS)}.")
+    return found
+
+
+def _on(*data: str, **labels: str) -> tuple[Row, ...]:
+    """The same rows on several data sets."""
+    return tuple(Row(f"{label}, {of}", f"{of}/{name}") for of in data for name, label in labels.items())
+
+
+_HARD = "motion/hard"
+_SQUARE, _JOINT_POSITIONS = "model.changes.tubelet=1", "model.changes.positions=joint"
+_SCHEMES = (("joint", f"{_HARD}-joint"), ("divided", f"{_HARD}-divided"), ("trajectory", _HARD))
+
+
+def _attend(label: str, **options: object) -> Row:
+    return Row(label, _HARD, tuple(f"model.changes.attend.{key}={value}" for key, value in options.items()))
+
+
+def _strided(recipe: str, scheme: str, stride: int) -> str:
+    return recipe if stride == 1 else f"{_HARD}-{scheme}-stride-{stride}"
+
+
+_ALL = (
+    Experiment(
+        "t2",
+        "Tokens (square, cubic) and positions (separate, joint)",
+        "K400, SSv2",
+        cpu=(
+            Row("joint attention, cubic, separate", f"{_HARD}-joint"),
+            Row("joint attention, cubic, joint", f"{_HARD}-joint", (_JOINT_POSITIONS,)),
+            Row("joint attention, square, separate", f"{_HARD}-joint", (_SQUARE,)),
+            Row("trajectory attention, cubic, separate", _HARD),
+            Row("trajectory attention, cubic, joint", _HARD, (_JOINT_POSITIONS,)),
+            Row("trajectory attention, square, separate", _HARD, (_SQUARE,)),
+        ),
+        paper=tuple(
+            Row(f"{name}, {of}", f"{of}/{name}")
+            for of in ("k400", "ssv2")
+            for name in (
+                "joint",
+                "base",
+                "t2-square-joint",
+                "t2-square-trajectory",
+                "t2-joint-positions-joint",
+                "t2-joint-positions-trajectory",
+            )
+        ),
+    ),
+    Experiment(
+        "t3a",
+        "Approximations of attention: Performer, Nyström, Orthoformer",
+        "K400, SSv2",
+        cpu=(
+            Row("exact", _HARD),
+            _attend("Performer, 64 features", kind="performer", num_features=64),
+            _attend("Nyström, 16", kind="nystrom", num_prototypes=16),
+            _attend("Orthoformer, 16", kind="orthoformer", num_prototypes=16),
+        ),
+        paper=_on("k400", "ssv2", base="exact", **{"t3a-performer": "Performer", "t3a-nystrom": "Nyström"})
+        + _on("k400", "ssv2", **{"t3a-orthoformer": "Orthoformer"}),
+    ),
+    Experiment(
+        "t3b",
+        "How prototypes are chosen: orthogonal, random, segment means",
+        "K400, SSv2",
+        cpu=tuple(
+            _attend(choice, kind="orthoformer", num_prototypes=16, choice=choice)
+            for choice in ("orthogonal", "random", "segments")
+        ),
+        paper=_on(
+            "k400", "ssv2", **{"t3a-orthoformer": "orthogonal", "t3b-random": "random", "t3b-segments": "segments"}
+        ),
+    ),
+    Experiment(
+        "t3c",
+        "How many prototypes",
+        "K400, SSv2",
+        cpu=tuple(_attend(f"r = {r}", kind="orthoformer", num_prototypes=r) for r in (4, 8, 16, 32)),
+        paper=_on("k400", "ssv2", **{"t3c-16": "r = 16", "t3c-64": "r = 64", "t3a-orthoformer": "r = 128"}),
+    ),
+    Experiment(
+        "t3d",
+        "Prototypes shared over time, or of each frame",
+        "K400, SSv2",
+        cpu=(
+            _attend("shared", kind="orthoformer", num_prototypes=16),
+            _attend("per frame", kind="orthoformer", num_prototypes=16, shared="false"),
+        ),
+        paper=_on("k400", "ssv2", **{"t3a-orthoformer": "shared", "t3d-per-frame": "per frame"}),
+    ),
+    Experiment(
+        "t4",
+        "Joint, divided and trajectory attention; Avg_T and Norm_ST",
+        "K400, SSv2",
+        cpu=(
+            *(Row(scheme, recipe) for scheme, recipe in _SCHEMES),
+            Row("trajectory, Avg_T", f"{_HARD}-avg-t"),
+            Row("trajectory, Norm_ST", f"{_HARD}-norm-st"),
+        ),
+        paper=_on(
+            "k400",
+            "ssv2",
+            joint="joint",
+            divided="divided",
+            base="trajectory",
+            **{"t4-avg-t": "trajectory, Avg_T", "t4-norm-st": "trajectory, Norm_ST"},
+        ),
+    ),
+    Experiment(
+        "a1",
+        "Accuracy against temporal stride",
+        "K400, SSv2",
+        cpu=tuple(
+            Row(f"{scheme}, stride {stride}", _strided(recipe, scheme, stride), group=scheme, x=float(stride))
+            for scheme, recipe in _SCHEMES
+            for stride in (1, 2, 3, 4)
+        ),
+        paper=tuple(
+            Row(f"{scheme}, stride {stride}", f"k400/a1-{scheme}-stride-{stride}", group=scheme, x=float(stride))
+            for scheme in ("joint", "divided", "trajectory")
+            for stride in (2, 8, 16)
+        ),
+        x_label="temporal stride, frames",
+    ),
+    Experiment(
+        "a2",
+        "One frame against eight: how much motion the data needs",
+        "K400, SSv2",
+        cpu=(Row("one frame", f"{_HARD}-single-frame"), Row("eight frames", _HARD)),
+        paper=_on("k400", "ssv2", **{"a2-single-frame": "one frame", "t2-square-trajectory": "eight frames"}),
+    ),
+    Experiment(
+        "a3",
+        "Classes that gain and lose most",
+        "SSv2",
+        command="motionformer compare RESULTS_OF_JOINT RESULTS_OF_TRAJECTORY",
+    ),
+    Experiment(
+        "a4", "Attention maps from a query point", "any video", command="motionformer trace CLIP --model MODEL --at x,y"
+    ),
+    Experiment("a5", "Training cost and memory", "–", command="motionformer info; make benchmark"),
+    Experiment(
+        "t6",
+        "Against the state of the art: K400, K600, SSv2, EPIC-Kitchens-100",
+        "all",
+        paper=_on("k400", "k600", "ssv2", "epic", base="B", hr="HR", l="L"),
+    ),
+    Experiment("t7", "ViT-L/336 with Orthoformer, r = 196", "K400", paper=(Row("H, k400", "k400/h"),)),
+)
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.id: experiment for experiment in _ALL}

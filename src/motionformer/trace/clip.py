@@ -1,0 +1,120 @@
+"""What a trace looks at: a video file, frames in memory, or a clip of the motion benchmark → the frames of one clip."""
+
+import re
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+import torch
+from jaxtyping import Float32, UInt8
+from torch import Tensor
+
+from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark, MotionClip
+from motionformer.errors import TraceError
+from motionformer.models import InputSpec, ModelConfig
+from motionformer.video import open_video
+from motionformer.video.sample import ClipPlan, last_start, segment_indices, strided_clip
+
+Source = str | PathLike[str] | MotionClip | Tensor
+MADE = re.compile(r"motion:(\w+)/(\d+)")
+IMAGE_RATE = 30.0
+
+
+@dataclass(frozen=True)
+class Clip:
+    """The frames that a model is shown, as they were decoded."""
+
+    name: str
+    frames: UInt8[Tensor, "t H W 3"]
+    numbers: tuple[int, ...]
+    """Which frame of the video each one is."""
+    asked: int
+    """Which one of them was asked about."""
+    fps: float = 8.0
+    """At which the clip plays at its own speed."""
+    truth: Float32[Tensor, "t 2"] | None = None
+    """Where the object is, (x, y) in pixels, if that is known."""
+
+
+def open_clip(source: Source, config: ModelConfig, frame: int | None = None) -> Clip:
+    """The clip of `source` that the model would be shown to answer about `frame`.
+
+    Of a video file or a folder of frames, `frame` is a frame of the *video*, and the clip is the model's own sampling
+    placed around it; without one, the middle clip and its middle frame. Frames in memory are the clip as it is, and
+    `frame` is one of them; so are clips of the motion benchmark, by object or as `motion:LEVEL/NUMBER`.
+    """
+    if isinstance(source, Tensor):
+        clip = _in_memory("clip", source, frame)
+    elif isinstance(source, MotionClip):
+        clip = replace(_in_memory("motion clip", source.frames, frame), truth=source.path)
+    elif str(source).startswith("motion:"):
+        made = _make(str(source), config.input)
+        clip = replace(_in_memory(f"{source} ({CLASSES[made.label]})", made.frames, frame), truth=made.path)
+    else:
+        clip = _from_video(Path(source), config.input, frame)
+    if len(clip.frames) % config.tubelet:
+        raise TraceError(
+            f"{clip.name}: {len(clip.frames)} frames do not divide into tokens of {config.tubelet} frames; "
+            f"the model was made for {config.input.frames}."
+        )
+    return clip
+
+
+def place_clip(spec: InputSpec, num_frames: int, fps: float, frame: int | None) -> tuple[list[int], int]:
+    """The frames of the video to show, and the position among them of the one asked about.
+
+    A clip at a stride is moved so that `frame` is one of its frames, as near to its middle as the video allows. Where
+    the video is too short for that, or its clip covers all of it, the nearest of the frames shown is meant.
+    """
+    if spec.sampling == "segments":
+        whole = segment_indices(num_frames, spec.frames)
+        wanted = whole[len(whole) // 2] if frame is None else frame
+        return whole, min(range(len(whole)), key=lambda k: abs(whole[k] - wanted))
+    plan = ClipPlan(spec.frames, spec.stride, spec.fps)
+    last, half = last_start(plan, num_frames, fps), spec.frames // 2
+    if frame is None:
+        return strided_clip(plan, num_frames, fps, last // 2), half
+    clips = []
+    for k in range(spec.frames):
+        start = min(max(frame - int(k * plan.step(fps)), 0), last)
+        indices = strided_clip(plan, num_frames, fps, start)
+        clips.append((abs(indices[k] - frame), abs(k - half), k, indices))
+    _, _, k, indices = min(clips)
+    return indices, k
+
+
+def _from_video(path: Path, spec: InputSpec, frame: int | None) -> Clip:
+    with open_video(path, image_rate=IMAGE_RATE) as video:
+        facts = video.metadata
+        _check_frame(frame, facts.num_frames, str(path))
+        indices, asked = place_clip(spec, facts.num_frames, facts.fps, frame)
+        frames = video.read(indices)
+    step = max(indices[-1] - indices[0], 1) / max(len(indices) - 1, 1)
+    return Clip(path.name, frames, tuple(indices), asked, facts.fps / step)
+
+
+def _in_memory(name: str, frames: Tensor, frame: int | None) -> Clip:
+    if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[-1] != 3 or frames.shape[0] == 0:
+        raise TraceError(f"a clip in memory is bytes [t H W 3], as videos are decoded; not {_describe(frames)}.")
+    _check_frame(frame, len(frames), name)
+    return Clip(name, frames, tuple(range(len(frames))), len(frames) // 2 if frame is None else frame)
+
+
+def _make(text: str, spec: InputSpec) -> MotionClip:
+    found = MADE.fullmatch(text)
+    if not found or found[1] not in LEVELS:
+        raise TraceError(
+            f"{text!r} is no clip of the motion benchmark: write motion:easy/3; levels: {', '.join(LEVELS)}."
+        )
+    number = int(found[2])
+    size = min(spec.height, spec.width)
+    return MotionBenchmark(found[1], "val", number + 1, frames=spec.frames, size=size)[number]
+
+
+def _check_frame(frame: int | None, count: int, where: str) -> None:
+    if frame is not None and not 0 <= frame < count:
+        raise TraceError(f"{where}: there is no frame {frame}; it has {count}, counted from 0 to {count - 1}.")
+
+
+def _describe(frames: Tensor) -> str:
+    return f"{str(frames.dtype).removeprefix('torch.')} {list(frames.shape)}"

@@ -1,0 +1,93 @@
+"""START HERE: a model, a clip and a point become a `Trace`."""
+
+from pathlib import Path
+
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from motionformer.errors import TraceError
+from motionformer.models import Motionformer
+from motionformer.trace.choice import Which
+from motionformer.trace.clip import Clip, Source, open_clip
+from motionformer.trace.kinds import KINDS, Question, Shown
+from motionformer.trace.paths import expected_path, path_covariance
+from motionformer.trace.query import Geometry, Point, Query, find_geometry
+from motionformer.trace.result import Trace, Track
+from motionformer.trace.walk import evaluating
+from motionformer.video.transforms import eval_transform
+from motionformer.weights import load_model
+
+
+def trace(
+    model: Motionformer | str | Path,
+    clip: Source,
+    *,
+    at: Point | None = None,
+    frame: int | None = None,
+    layer: Which = "last",
+    head: Which = "mean",
+    what: str = "trajectory",
+    label: Which | None = None,
+    name: str | None = None,
+) -> Trace:
+    """Where `model` looks in `clip`.
+
+    Args:
+        model: a model, or anything `load_model` takes.
+        clip: a video file, a folder of frames, bytes `[t H W 3]`, a `MotionClip`, or `motion:LEVEL/NUMBER`.
+        at: the point (x, y) in pixels of the frame as it was decoded; on a motion clip, the disc unless said.
+        frame: of the video, or of the frames in memory, that the point lies in; the middle of the clip unless said.
+        layer: `last`, `all` (a track each), `mean`, or a number from 0.
+        head: `mean`, `all` (a track each), or a number from 0.
+        what: `trajectory` (where the patch at the point looks), `class-token`, `rollout` or `gradcam`.
+        label: the class that Grad-CAM explains; the predicted one unless said.
+        name: what the model is called in pictures.
+    """
+    if what not in KINDS:
+        raise TraceError(f"there is no {what!r} to show; there are {', '.join(KINDS)}.")
+    kind = KINDS[what]
+    if not isinstance(model, Motionformer):
+        name, model = name or Path(model).name, load_model(model)
+    opened = open_clip(clip, model.config, frame)
+    geometry = find_geometry(model.config, (opened.frames.shape[1], opened.frames.shape[2]))
+    query = _find_query(opened, geometry, at, kind.needs_point)
+    token = None if query is None else model.config.num_prefix_tokens + query.token
+    question = Question(prepare(model, opened.frames), token, layer, head, label)
+    with evaluating(model):
+        shown, class_name = kind.look(model, question)
+    return Trace(
+        what=what,
+        model=name or model.config.source or f"{model.config.attention} attention",
+        scheme=model.config.attention,
+        clip=opened,
+        geometry=geometry,
+        query=query,
+        label=class_name,
+        per_frame=kind.per_frame,
+        tracks=tuple(_track(one, geometry) for one in shown),
+    )
+
+
+def prepare(model: Motionformer, frames: UInt8[Tensor, "t H W 3"]) -> Float[Tensor, "1 3 t h w"]:
+    """Decoded frames as the model takes them: size, scale, device, precision."""
+    return eval_transform(model.config.input)(frames)[None].to(model.prefix.device, model.prefix.dtype)
+
+
+def _find_query(clip: Clip, geometry: Geometry, at: Point | None, needed: bool) -> Query | None:
+    if at is None and clip.truth is not None and needed:
+        x, y = clip.truth[clip.asked].tolist()
+        at = x, y
+    if at is None:
+        if needed:
+            raise TraceError(f"{clip.name}: say which point to follow: at=(x, y), or --at x,y; in pixels of the frame.")
+        return None
+    try:
+        return geometry.query(at, clip.asked)
+    except TraceError as error:
+        raise TraceError(f"{clip.name}: {error}") from None
+
+
+def _track(shown: Shown, geometry: Geometry) -> Track:
+    places = geometry.places()
+    path = expected_path(shown.map.space, places)
+    return Track(shown.layer, shown.head, shown.map, path, path_covariance(shown.map.space, places))

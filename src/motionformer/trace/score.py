@@ -1,0 +1,123 @@
+"""How well attention follows the disc of the motion benchmark, whose path is known.
+
+The query is the patch at the disc's centre in the middle frame. In every other token frame, the error is the distance
+from the expected place of the map to the true centre, in patches. The world of the benchmark is a torus, so the
+distance is the shorter way around; but the expected place is an ordinary mean, and a disc that is half on the left
+border and half on the right one has none. So errors are given twice: over all frames, and over those in which the disc
+is whole.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from motionformer.data.motion import MotionBenchmark
+from motionformer.errors import TraceError
+from motionformer.models import Motionformer
+from motionformer.trace.maps import split_row
+from motionformer.trace.paths import expected_path
+from motionformer.trace.query import Geometry, find_geometry
+from motionformer.trace.run import prepare
+from motionformer.trace.walk import evaluating, walk
+
+Progress = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class PathError:
+    """Mean distances in patches over `num_places` frames of many clips."""
+
+    by_head: Float64[Tensor, "l h"]
+    """Of the path of each layer and head."""
+    by_layer: Float64[Tensor, " l"]
+    """Of the path of each layer's mean map over heads."""
+    overall: float
+    """Of the path of the mean map over all layers and heads."""
+    uniform: float
+    """Of a map that is the same everywhere: the middle of the frame."""
+    stay: float
+    """Of a path that stays where the query is."""
+    num_places: int
+
+    @property
+    def best_head(self) -> tuple[int, int]:
+        """Layer and head of the least error. Choose it on one set of clips and report it on another."""
+        layer, head = divmod(int(self.by_head.argmin()), self.by_head.shape[1])
+        return layer, head
+
+    @property
+    def best_layer(self) -> int:
+        """The layer whose mean map over heads has the least error; the same caution applies."""
+        return int(self.by_layer.argmin())
+
+
+@dataclass(frozen=True)
+class PathErrors:
+    """Over all frames but the query's own, and over those of them in which the disc does not touch the border."""
+
+    everywhere: PathError
+    whole: PathError
+
+
+def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progress = iter) -> PathErrors:
+    """The error of the expected path, over all clips of the benchmark."""
+    if len(benchmark) == 0:
+        raise TraceError("the mean error of no clips is not known: make the benchmark with some.")
+    geometry = find_geometry(model.config, (benchmark.size, benchmark.size))
+    with evaluating(model):
+        places = [_measure(model, benchmark, geometry, index) for index in progress(range(len(benchmark)))]
+    errors = torch.cat([distances for distances, _ in places])
+    whole = torch.cat([is_whole for _, is_whole in places])
+    shape = model.config.depth, model.config.num_heads
+    return PathErrors(_mean(errors, shape), _mean(errors[whole], shape))
+
+
+def torus_distance(a: Float[Tensor, "*#place 2"], b: Float[Tensor, "*#place 2"], size: int) -> Float[Tensor, "*place"]:
+    """The shorter way from a to b in a world that repeats every `size`."""
+    apart = (a - b).abs() % size
+    shorter: Tensor = torch.minimum(apart, size - apart).norm(dim=-1)
+    return shorter
+
+
+def mean_places(path: Float[Tensor, "t 2"], tubelet: int, size: int) -> Float[Tensor, "f 2"]:
+    """The mean place in each token frame; around the border, not across the picture."""
+    steps = rearrange(path, "(f tubelet) xy -> f tubelet xy", tubelet=tubelet)
+    first = steps[:, :1]
+    ahead = (steps - first + size / 2) % size - size / 2
+    return (first[:, 0] + ahead.mean(dim=1)) % size
+
+
+def _measure(
+    model: Motionformer, benchmark: MotionBenchmark, geometry: Geometry, index: int
+) -> tuple[Float64[Tensor, "f k"], Bool[Tensor, " f"]]:
+    """In each token frame but the query's own: the errors of all paths, and whether the disc is whole."""
+    clip, radius = benchmark[index], benchmark.scene(index).disc.radius * benchmark.size
+    middle = len(clip.frames) // 2
+    x, y = clip.path[middle].tolist()
+    query = geometry.query((x, y), middle)
+    token = model.config.num_prefix_tokens + query.token
+    frames = prepare(model, clip.frames)
+    rows = torch.stack([layer.row(token) for _, layer in walk(model, frames, range(model.config.depth))])
+    candidates = [*rows.flatten(0, 1), *rows.mean(dim=1), rows.mean(dim=(0, 1)), torch.ones_like(rows[0, 0])]
+    num_frames = len(clip.frames) // geometry.tubelet
+    maps = [split_row(row, num_frames, model.config.num_prefix_tokens).space for row in candidates]
+    paths = list(expected_path(torch.stack(maps), geometry.places()))
+    paths.append(torch.tensor([[query.x, query.y]], dtype=torch.float64).expand(num_frames, 2))
+    truth = mean_places(clip.path.double(), geometry.tubelet, benchmark.size)
+    distances = torus_distance(torch.stack(paths, dim=1), truth[:, None], benchmark.size) / geometry.patch_size[0]
+    is_whole = ((truth > radius) & (truth < benchmark.size - radius)).all(dim=1)
+    others = torch.arange(num_frames) != query.token_frame
+    return distances[others], is_whole[others]
+
+
+def _mean(errors: Float64[Tensor, "places k"], shape: tuple[int, int]) -> PathError:
+    mean = errors.mean(dim=0)
+    depth, heads = shape
+    by_head, by_layer, (overall, uniform, stay) = mean.split((depth * heads, depth, 3))
+    return PathError(
+        by_head.view(depth, heads), by_layer, float(overall), float(uniform), float(stay), num_places=len(errors)
+    )

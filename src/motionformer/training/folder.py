@@ -1,0 +1,74 @@
+"""A run's folder belongs to one recipe, and to one process at a time."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from motionformer.errors import TrainingError
+from motionformer.training.checkpoints import explain_disk, write_text
+from motionformer.training.recipe import Recipe
+from motionformer.training.trainer import is_first_process
+
+RECIPE = "recipe.yaml"
+MAY_DIFFER = ("output", "data.workers", "engine.log_steps", "engine.checkpoint_steps", "engine.keep", "engine.wandb")
+"""Keys that change no weight, nor what a step is: a run may go on with others."""
+
+
+@contextmanager
+def claim_folder(recipe: Recipe) -> Iterator[None]:
+    """The folder with the recipe in it, for this run alone. Of several processes the first claims it for all."""
+    if not is_first_process():
+        yield
+        return
+    folder = recipe.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise explain_disk(error, folder) from error
+    with lock as stream:
+        try:
+            # a lock of the process: gone when it is killed, and not inherited by loader workers that outlive it
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise TrainingError(
+                f"{folder}: another process is training here; wait for it, or use another output."
+            ) from error
+        refuse_other_recipe(recipe)
+        write_text(folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
+        yield
+
+
+def refuse_other_recipe(recipe: Recipe) -> None:
+    """Two recipes in one folder would make a run that is neither."""
+    file = recipe.folder / RECIPE
+    if not file.exists():
+        return
+    there, here = _flat(_read(file)), _flat(recipe.to_dict())
+    differing = [
+        f"{key} (there {there.get(key)!r}, now {here.get(key)!r})"
+        for key in sorted({*there, *here})
+        if there.get(key) != here.get(key) and key not in MAY_DIFFER
+    ]
+    if differing:
+        raise TrainingError(
+            f"{recipe.folder} holds a run of another recipe: {'; '.join(differing)}. Use another output, or remove "
+            "the folder."
+        )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    values = OmegaConf.to_container(OmegaConf.load(file))
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+    return flat

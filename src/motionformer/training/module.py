@@ -1,0 +1,202 @@
+"""What one training and one validation step do. Everything around them is Lightning's.
+
+A step's loss is the sum over the clips of the *global* batch divided by its nominal size. Every process divides by
+the clips it was to read, not by those it could read: a clip that failed adds nothing, the others weigh the same in
+whichever process they landed, and no process has to ask another how many it has.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, cast
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.strategies import FSDPStrategy
+from torch import Tensor
+from torchmetrics import MeanMetric
+
+from motionformer.data import Failure, FailurePolicy
+from motionformer.errors import TrainingError
+from motionformer.models.motionformer import Motionformer
+from motionformer.training.clips import Batch, failures_of
+from motionformer.training.losses import clip_losses, soft_targets
+from motionformer.training.mixing import draw_mix
+from motionformer.training.nonfinite import refuse_nonfinite
+from motionformer.training.optimiser import make_optimiser
+from motionformer.training.plan import Plan
+from motionformer.training.recipe import Recipe
+from motionformer.training.schedule import make_schedule
+
+Tasks = dict[str, Tensor]
+ONE = "label"
+"""The name of the only task of a model with one head."""
+
+
+class TrainingModule(LightningModule):
+    """A model, its recipe, and what became of the clips so far."""
+
+    def __init__(self, model: Motionformer, recipe: Recipe, plan: Plan) -> None:
+        super().__init__()
+        self.model, self.recipe, self.plan = model, recipe, plan
+        self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
+        self.val_failures = FailurePolicy.evaluation(plan.val_clips)  # counted as wrong
+        self.history: list[dict[str, int | float]] = []  # one entry a validation
+        self.measured = torch.nn.ModuleDict({name: MeanMetric() for name in metric_names(model)})
+        self._loss_sum = 0.0
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        step, part = self.trainer.global_step, batch_idx % self.plan.accumulation
+        self._seed(step, part)
+        self.train_failures.count(failures_of(batch))
+        loss = self._loss(batch, step, part)
+        refuse_nonfinite(loss, batch, step, self.trainer.global_rank, self.recipe.folder)
+        self._note_loss(float(loss.detach()), step, part)
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self._seed(0, 0)  # attention that draws prototypes at random draws the same ones each time
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        failures = failures_of(batch)
+        self.val_failures.count(failures)
+        metrics = self._metrics()
+        if len(batch["index"]):
+            logits, label = by_task(self.model(batch["clip"])), by_task(batch["label"])
+            for name, values in clip_scores(logits, label).items():
+                metrics[name].update(values)
+        else:
+            self._nothing()
+        for name, metric in metrics.items():
+            if failures and name != "loss":
+                metric.update(torch.zeros(len(failures), device=self.device))
+
+    def on_validation_epoch_end(self) -> None:
+        scores = {name: float(metric.compute()) for name, metric in self._metrics().items()}
+        for metric in self._metrics().values():
+            metric.reset()
+        step = self.trainer.global_step
+        epoch = -(-step // self.plan.steps_per_epoch)
+        self.history.append({"epoch": epoch, "step": step, **scores})
+        self._write({"epoch": epoch, **{f"val/{name}": value for name, value in scores.items()}}, step)
+        shown = {f"val/{name}": value for name, value in scores.items() if name in ("loss", "top1", "action")}
+        self.log_dict(shown, prog_bar=True, logger=False, rank_zero_only=True)
+
+    def configure_optimizers(self) -> Any:
+        optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(self.recipe.schedule, self.plan))
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """As Lightning does; under FSDP the norm is over all shards, which only the wrapped model knows."""
+        if isinstance(self.trainer.strategy, FSDPStrategy) and gradient_clip_val:
+            cast(Any, self.trainer.strategy.model).clip_grad_norm_(gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Called in every process: what each of them saw is put together here."""
+        self._share_failures()
+        checkpoint["motionformer"] = {
+            "history": self.history,
+            "accumulation": self.plan.accumulation,
+            "train_failures": [asdict(failure) for failure in self.train_failures.failures.values()],
+            "val_failures": [asdict(failure) for failure in self.val_failures.failures.values()],
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        ours = checkpoint["motionformer"]
+        if ours["accumulation"] != self.plan.accumulation and checkpoint["global_step"] % self.plan.steps_per_epoch:
+            raise TrainingError(
+                f"{self.recipe.folder}: the last checkpoint is from the middle of an epoch of {ours['accumulation']} "
+                f"parts a step; now there would be {self.plan.accumulation}. Go on with as many devices as before."
+            )
+        self.history = list(ours["history"])
+        self.train_failures.count(Failure(**values) for values in ours["train_failures"])
+        self.val_failures.count(Failure(**values) for values in ours["val_failures"])
+
+    def _loss(self, batch: Batch, step: int, part: int) -> Tensor:
+        if not len(batch["index"]):
+            return self._nothing()
+        clip, recipe = batch["clip"], self.recipe
+        rng = np.random.default_rng([recipe.seed, step, part, self.trainer.global_rank])
+        size = (clip.shape[-2], clip.shape[-1])
+        mix = draw_mix(rng, recipe.augmentation.mixup, recipe.augmentation.cutmix, len(clip), size)
+        logits = by_task(self.model(clip if mix is None else mix.mix_clips(clip)))
+        losses = []
+        for task, label in by_task(batch["label"]).items():
+            targets = soft_targets(label, logits[task].shape[-1], recipe.label_smoothing)
+            losses.append(clip_losses(logits[task], targets if mix is None else mix.mix_targets(targets)))
+        return torch.stack(losses).mean(dim=0).sum() / self.plan.clips_at_once
+
+    def _nothing(self) -> Tensor:
+        """A loss of zero that depends on every weight: a process without a clip still takes its part in the step."""
+        spec = self.model.config.input
+        clip = torch.zeros(1, 3, spec.frames, spec.height, spec.width, device=self.device)
+        return 0.0 * torch.stack([logits.float().sum() for logits in by_task(self.model(clip)).values()]).sum()
+
+    def _seed(self, step: int, part: int) -> None:
+        """Dropout and dropped paths depend on the step alone, so a resumed run draws what the other would have."""
+        key = np.random.SeedSequence([self.recipe.seed, step, part, self.trainer.global_rank])
+        torch.manual_seed(int(key.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+
+    def _note_loss(self, loss: float, step: int, part: int) -> None:
+        """The mean loss of this process over its part of the global batch, where it is due."""
+        self._loss_sum = loss if part == 0 else self._loss_sum + loss
+        if part + 1 < self.plan.accumulation:
+            return
+        mean = self._loss_sum / self.plan.accumulation
+        self.log("loss", mean, prog_bar=True, logger=False, rank_zero_only=True, batch_size=1)
+        if (step + 1) % self.recipe.engine.log_steps == 0:
+            lr = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
+            self._write({"train/loss": mean, "train/lr": lr}, step + 1)
+
+    def _write(self, values: Mapping[str, int | float], step: int) -> None:
+        """To the loggers at once, under the number of steps done: a row exists before the checkpoint that contains
+        its step is written, which Lightning's own logging (after the batch) does not promise."""
+        for logger in self.loggers:
+            logger.log_metrics(dict(values), step)
+
+    def _metrics(self) -> dict[str, MeanMetric]:
+        return {name: cast(MeanMetric, metric) for name, metric in self.measured.items()}
+
+    def _share_failures(self) -> None:
+        if self.trainer.world_size == 1:
+            return
+        for policy in (self.train_failures, self.val_failures):
+            everybody: list[Any] = [None] * self.trainer.world_size
+            torch.distributed.all_gather_object(everybody, list(policy.failures.values()))
+            for failures in everybody:
+                policy.count(failures)
+
+
+def by_task(value: Tensor | Mapping[str, Tensor]) -> Tasks:
+    """Logits or labels of one head or several, by the name of the task."""
+    return dict(value) if isinstance(value, Mapping) else {ONE: value}
+
+
+def metric_names(model: Motionformer) -> list[str]:
+    """What validation measures: top-1 and top-5; for several heads of each, and whether all are right."""
+    tasks = model.config.num_classes
+    if not isinstance(tasks, Mapping):
+        return ["loss", "top1", *(["top5"] if tasks > 5 else [])]
+    return ["loss", *(f"{task}_top1" for task in tasks), "action"]
+
+
+def clip_scores(logits: Tasks, label: Tasks) -> dict[str, Tensor]:
+    """For every clip its loss (without smoothing) and whether it is right."""
+    losses = [torch.nn.functional.cross_entropy(logits[task].float(), label[task], reduction="none") for task in label]
+    right = {task: logits[task].argmax(dim=-1) == label[task] for task in label}
+    scores = {"loss": torch.stack(losses).mean(dim=0)}
+    if list(label) != [ONE]:
+        scores |= {f"{task}_top1": correct.float() for task, correct in right.items()}
+        return {**scores, "action": torch.stack(list(right.values())).all(dim=0).float()}
+    scores["top1"] = right[ONE].float()
+    if logits[ONE].shape[-1] > 5:
+        scores["top5"] = (logits[ONE].topk(5).indices == label[ONE][:, None]).any(dim=-1).float()
+    return scores

@@ -1,0 +1,36 @@
+"""Small callbacks: how long a run took, resumes included, and a line for every validation."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+
+class Clock(Callback):
+    """Seconds of training and validation, those before a kill up to the last checkpoint included."""
+
+    def __init__(self) -> None:
+        self.before, self.started = 0.0, time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.monotonic() - self.started
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.before = float(state_dict["seconds"])
+
+
+class SayResults(Callback):
+    """One line a validation, for people and for the log of a job without a terminal."""
+
+    def __init__(self, say: Callable[[str], None], total_steps: int) -> None:
+        self.say, self.total_steps = say, total_steps
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        entry: dict[str, int | float] = pl_module.history[-1]  # type: ignore[assignment,index]
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in entry.items() if name not in ("epoch", "step"))
+        self.say(f"epoch {entry['epoch']:g}, step {entry['step']:g} of {self.total_steps}: {scores}")

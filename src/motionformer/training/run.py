@@ -1,0 +1,195 @@
+"""`train(recipe)`: from a recipe to a folder with a model, its numbers and its card. Start reading here.
+
+runs/NAME/recipe.yaml     the recipe in full; the same one goes on in this folder, another one is refused
+runs/NAME/checkpoints/    the last few, to go on from after a kill
+runs/NAME/metrics.csv     and tensorboard/: losses, learning rates, validation
+runs/NAME/model/          the trained model, for `load_model`
+runs/NAME/card.json, .md  the run card, written last
+"""
+
+import logging
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from rich.console import Console
+
+from motionformer.models.config import ModelConfig
+from motionformer.models.motionformer import Motionformer
+from motionformer.training import card as cards
+from motionformer.training.checkpoints import (
+    DISK_IS_FULL,
+    KeepCheckpoints,
+    explain_disk,
+    find_checkpoint,
+    list_checkpoints,
+    remove_after,
+    step_of,
+)
+from motionformer.training.clips import Clips
+from motionformer.training.ema import average_weights
+from motionformer.training.folder import claim_folder, refuse_other_recipe
+from motionformer.training.logs import flush_loggers, make_loggers
+from motionformer.training.model import build_config, build_model
+from motionformer.training.module import TrainingModule
+from motionformer.training.plan import Plan, make_plan
+from motionformer.training.progress import Clock, SayResults
+from motionformer.training.recipe import Recipe
+from motionformer.training.sources import Source, num_classes_of, open_sources
+from motionformer.training.trainer import count_processes, is_first_process, make_trainer, without_chatter
+
+log = logging.getLogger("motionformer")
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run left behind. `last` are the validation metrics of the saved model, `best` those of the best epoch."""
+
+    folder: Path
+    model: Path
+    last: dict[str, int | float]
+    best: dict[str, int | float]
+    seconds: float
+    card: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that is known before the first step."""
+
+    plan: Plan
+    sources: tuple[Source, Source]
+    config: ModelConfig
+
+
+def train(recipe: Recipe, *, quiet: bool = False) -> FinishedRun:
+    """Train what `recipe` describes, or go on where a killed run of it stopped. A finished run is not repeated."""
+    say = _Voice(quiet)
+    finished = find_finished(recipe)
+    if finished is not None:
+        say(f"{recipe.folder} holds a finished run of this recipe.")
+        return finished
+    try:
+        with without_chatter(), claim_folder(recipe):
+            return _train(recipe, say)
+    except OSError as error:
+        if error.errno not in DISK_IS_FULL:
+            raise
+        raise explain_disk(error, recipe.folder) from error
+
+
+def prepare(recipe: Recipe) -> Prepared:
+    """Open the data, count the devices, derive the numbers; nothing is built or written."""
+    sources = open_sources(recipe)
+    names = sources[0].class_names
+    config = build_config(recipe, num_classes_of(names), names)
+    with without_chatter():
+        plan = make_plan(recipe, count_processes(recipe), len(sources[0]), len(sources[1]))
+    return Prepared(plan, sources, config)
+
+
+def find_finished(recipe: Recipe) -> FinishedRun | None:
+    """The finished run in the recipe's folder, if there is one of this recipe."""
+    card = cards.read_card(recipe.folder)
+    if card is None:
+        return None
+    refuse_other_recipe(recipe)
+    return _finished(recipe.folder, card)
+
+
+def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
+    prepared = prepare(recipe)
+    plan, names = prepared.plan, prepared.sources[0].class_names
+    saved = recipe.folder / "checkpoints"
+    start = find_checkpoint(saved)
+    steps_done = 0 if start is None else step_of(start)
+    if is_first_process():
+        remove_after(saved, start)
+    loggers = make_loggers(recipe, steps_done)
+    clock, average = Clock(), [average_weights(recipe.ema)] if recipe.ema else []
+    checkpoints = KeepCheckpoints(
+        saved,
+        plan,
+        every=recipe.engine.checkpoint_steps,
+        keep=recipe.engine.keep,
+        flush=lambda: flush_loggers(loggers),
+    )
+    callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps), checkpoints]
+    trainer = make_trainer(recipe, plan.accumulation, loggers, callbacks, quiet=say.is_quiet)
+    model = build_model(recipe, names, num_classes_of(names))
+    if recipe.engine.compile:
+        model.compile()
+    module = TrainingModule(model, recipe, plan)
+    clips = Clips(recipe, plan, prepared.sources, prepared.config.input)
+    say(f"{start}: going on after step {steps_done}." if start else f"{recipe.folder}: {plan.total_steps} steps.")
+    trainer.fit(module, datamodule=clips, ckpt_path=start, weights_only=True)
+    if not module.history or module.history[-1]["step"] != plan.total_steps:
+        trainer.validate(module, datamodule=clips, verbose=False)
+    return _finish(recipe, prepared, module, clock.seconds, trainer)
+
+
+def _finish(
+    recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer
+) -> FinishedRun:
+    metric = "action" if "action" in module.history[-1] else "top1"
+    train_source, val_source = prepared.sources
+    card = {
+        "recipe": recipe.to_dict(),
+        "plan": prepared.plan.to_dict(),
+        "model": cards.describe_model(prepared.config),
+        "data": {
+            name: {"how": source.how, "clips": len(source), "fingerprint": source.fingerprint()}
+            for name, source in (("train", train_source), ("val", val_source))
+        },
+        "results": {
+            "last": module.history[-1],
+            "best": max(module.history, key=lambda entry: entry[metric]),
+            "history": module.history,
+        },
+        "failed": {
+            "train": [asdict(failure) for failure in module.train_failures.failures.values()],
+            "val": [asdict(failure) for failure in module.val_failures.failures.values()],
+        },
+        "seconds": seconds,
+        "machine": cards.describe_machine(),
+        "software": cards.describe_software(),
+    }
+    if trainer.is_global_zero:
+        save_model(prepared.config, list_checkpoints(recipe.folder / "checkpoints")[0], recipe.folder / "model")
+        cards.write_card(recipe.folder, card)
+    return _finished(recipe.folder, card)
+
+
+def save_model(config: ModelConfig, checkpoint: Path, folder: Path) -> None:
+    """The model of the last checkpoint: whole where the run's own is in shards, averaged where weights are averaged.
+
+    Written aside and renamed, so that a killed run leaves no half a model.
+    """
+    weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+    model = Motionformer(config)
+    model.load_state_dict({name.removeprefix("model."): weight for name, weight in weights.items()})
+    aside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    model.eval().save_pretrained(aside)
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
+
+
+def _finished(folder: Path, card: dict[str, Any]) -> FinishedRun:
+    results = card["results"]
+    return FinishedRun(folder, folder / "model", results["last"], results["best"], card["seconds"], card)
+
+
+class _Voice:
+    """Tells people what happens, on stderr and from one process only."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.is_quiet = quiet
+        self.console = Console(stderr=True)
+
+    def __call__(self, line: str) -> None:
+        if not self.is_quiet and is_first_process():
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,201 @@
+"""Where a recipe's clips come from: a list or folder of videos, or the built-in motion benchmark, as one data set of
+items `{clip, label, index, path}`. Knows nothing of batches or Lightning."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, cast, get_args, runtime_checkable
+
+from torch.utils.data import Dataset
+
+from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, eval_sampler, open_dataset, train_sampler
+from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark
+from motionformer.data.motion.dataset import Split
+from motionformer.data.recognise import Kind
+from motionformer.data.record import ClassNames
+from motionformer.errors import RecipeError
+from motionformer.models.config import InputSpec
+from motionformer.training.recipe import AugmentationPart, DataPart, Recipe
+from motionformer.video.transforms import ColourJitter, RandAugment, eval_transform, train_transform
+
+Items = Dataset[dict[str, Any]]
+MOTION = "motion:"
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A data set before it is known what clips the model takes."""
+
+    @property
+    def class_names(self) -> ClassNames: ...
+    @property
+    def how(self) -> str:
+        """How the data was understood: a sentence for the user."""
+
+    def __len__(self) -> int: ...
+    def fingerprint(self) -> str:
+        """The same for the same clips and labels, different otherwise."""
+
+    def training_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
+    def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
+
+
+def open_sources(recipe: Recipe) -> tuple[Source, Source]:
+    """The training and the validation data of a recipe, which must have the same classes."""
+    data = recipe.data
+    train = _open(data.train, data, data.train_split, data.train_clips)
+    val = _open(data.val, data, data.val_split, data.val_clips)
+    if train.class_names != val.class_names:
+        raise RecipeError(
+            f"recipe {recipe.name!r}: data.train and data.val have different classes "
+            f"({_brief(train.class_names)}; {_brief(val.class_names)})."
+        )
+    if not train.class_names:
+        raise RecipeError(f"recipe {recipe.name!r}: {data.train} holds videos without labels; training needs labels.")
+    return train, val
+
+
+def num_classes_of(names: ClassNames) -> int | dict[str, int]:
+    """As `ModelConfig.num_classes` wants it."""
+    return {task: len(of_task) for task, of_task in names.items()} if isinstance(names, Mapping) else len(names)
+
+
+@dataclass(frozen=True)
+class VideoSource:
+    """Videos on disk."""
+
+    annotations: Annotations
+
+    @property
+    def class_names(self) -> ClassNames:
+        return self.annotations.class_names
+
+    @property
+    def how(self) -> str:
+        return self.annotations.how
+
+    def __len__(self) -> int:
+        return len(self.annotations)
+
+    def fingerprint(self) -> str:
+        """Of paths, pieces, labels and classes; not of the videos' bytes, which would mean to read them all."""
+        rows = [[str(r.path), r.start, r.end, r.fps, _plain(r.label)] for r in self.annotations]
+        return _digest([rows, _plain(self.class_names)])
+
+    def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
+        transform = _train_transform(recipe.augmentation, spec, self.class_names)
+        reader = ClipReader(train_sampler(spec), (transform,), recipe.data.decoder)
+        return ClipDataset(self.annotations, reader, seed=recipe.seed)
+
+    def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
+        """One clip from the middle of each video, centre crop: nothing is drawn."""
+        reader = ClipReader(eval_sampler(replace(spec, views=1)), (eval_transform(spec),), recipe.data.decoder)
+        return ClipDataset(self.annotations, reader)
+
+
+@dataclass(frozen=True)
+class MotionSource:
+    """The built-in benchmark. Its clips depend on level, split and index only; `recipe.seed` changes none of them."""
+
+    level: str
+    split: Split
+    num_clips: int
+    class_names: ClassNames = CLASSES
+
+    @property
+    def how(self) -> str:
+        return f"the built-in motion benchmark, level {self.level}, {self.num_clips} {self.split} clips"
+
+    def __len__(self) -> int:
+        return self.num_clips
+
+    def fingerprint(self) -> str:
+        return _digest([asdict(LEVELS[self.level]), self.split, self.num_clips])
+
+    def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
+        _refuse_augmentation(recipe)
+        return self.validation_items(recipe, spec)
+
+    def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
+        if spec.height != spec.width:
+            raise RecipeError(
+                f"recipe {recipe.name!r}: the motion benchmark makes square clips; the model takes {spec.height} × "
+                f"{spec.width}."
+            )
+        frames = (spec.frames - 1) * spec.stride + 1  # of which the model sees every `stride`-th
+        return MotionItems(
+            MotionBenchmark(self.level, self.split, self.num_clips, frames=frames, size=spec.height), spec
+        )
+
+
+class MotionItems(Dataset[dict[str, Any]]):
+    """Clips of the benchmark as the items that `ClipDataset` gives, scaled as the model's `InputSpec` says."""
+
+    def __init__(self, benchmark: MotionBenchmark, spec: InputSpec) -> None:
+        self.benchmark, self.transform, self.stride = benchmark, eval_transform(spec), spec.stride
+
+    def __len__(self) -> int:
+        return len(self.benchmark)
+
+    def __getitem__(self, visit: Visit | int) -> dict[str, Any]:
+        index = visit.index if isinstance(visit, Visit) else visit
+        made = self.benchmark[index]
+        name = f"{self.benchmark.split}-{index:05d}"
+        return {"clip": self.transform(made.frames[:: self.stride]), "label": made.label, "index": index, "path": name}
+
+
+def _open(where: str, data: DataPart, split: str, num_clips: int) -> Source:
+    if not where.startswith(MOTION):
+        kind = cast(Kind, data.kind)  # `open_dataset` refuses unknown ones and lists the others
+        return VideoSource(open_dataset(where, kind, split=split or None, root=data.root or None))
+    level = where.removeprefix(MOTION)
+    if level not in LEVELS:
+        raise RecipeError(f"{where}: there is no level {level!r}; there are {', '.join(LEVELS)}.")
+    if split not in get_args(Split):
+        raise RecipeError(f"{where}: no split {split!r}; there are {', '.join(get_args(Split))}.")
+    return MotionSource(level, cast(Split, split), num_clips)
+
+
+def _train_transform(part: AugmentationPart, spec: InputSpec, names: ClassNames) -> Any:
+    """Classes of several tasks (verbs, nouns) have no left and right to swap."""
+    by_name = part.flip_by_name and not isinstance(names, Mapping)
+    colour = ColourJitter(part.colour, part.colour, part.colour, hue=0.0) if part.colour else None
+    augment = RandAugment(part.rand_augment, part.rand_augment_magnitude) if part.rand_augment else None
+    return train_transform(
+        spec,
+        jitter=cast(tuple[int, int], tuple(part.jitter)) if part.jitter else None,
+        inverse_jitter=part.inverse_jitter,
+        crop_area=cast(tuple[float, float], tuple(part.crop_area)) if part.crop_area else None,
+        flip=part.flip,
+        class_names=cast(Sequence[str], names) if by_name else None,
+        colour=colour,
+        rand_augment=augment,
+        erasing=part.erasing,
+    )
+
+
+def _refuse_augmentation(recipe: Recipe) -> None:
+    """Made clips are used as they are: a mirror would change the class, a crop the speed."""
+    part, plain = asdict(recipe.augmentation), asdict(AugmentationPart())
+    spatial = ("jitter", "inverse_jitter", "crop_area", "flip", "colour", "rand_augment", "erasing", "repeats")
+    wrong = [f"augmentation.{key}" for key in spatial if part[key] != plain[key]]
+    if wrong:
+        raise RecipeError(
+            f"recipe {recipe.name!r}: the motion benchmark makes new clips instead of augmenting old ones; remove "
+            f"{', '.join(wrong)} (mixup and cutmix work)."
+        )
+
+
+def _brief(names: ClassNames) -> str:
+    if isinstance(names, Mapping):
+        return ", ".join(f"{len(of_task)} {task}s" for task, of_task in names.items())
+    return f"{len(names)}: {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,53 @@
+"""The command `train`, as a user runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from motionformer.cli import app
+from tests.training.children import SMALL
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump({**SMALL, "epochs": 1, "output": str(tmp_path / "run")}), encoding="utf-8")
+    return file
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, ["train", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_train_then_again(recipe: Path, tmp_path: Path) -> None:
+    table = run(str(recipe), "seed=3", "--quiet")
+    assert "run card" in table
+    assert "top1" in table
+    card = json.loads(run(str(recipe), "seed=3", "--json", "--quiet"))
+    assert card["recipe"]["seed"] == 3
+    assert (tmp_path / "run/model/model.safetensors").exists()
+
+
+def test_dry_run_and_print_write_nothing(recipe: Path, tmp_path: Path) -> None:
+    assert "1 processes × 4 at once × 2 accumulated" in run(str(recipe), "--dry-run")
+    assert json.loads(run(str(recipe), "--dry-run", "--json"))["plan"]["total_steps"] == 4
+    printed = yaml.safe_load(run(str(recipe), "optimiser.lr=3", "--print"))
+    assert printed["optimiser"]["lr"] == 3
+    assert printed["engine"]["keep"] == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_key_is_one_message(recipe: Path) -> None:
+    code = "from motionformer.cli import main; main()"
+    words = ["train", str(recipe), "optimiser.learning_rate=1"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "learning_rate" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,212 @@
+"""Every recipe file: it loads, its model can be built, and its header says what the code computes."""
+
+import re
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from motionformer.costs import paper_macs
+from motionformer.data.motion import MotionBenchmark
+from motionformer.errors import RecipeError
+from motionformer.models.config import ModelConfig
+from motionformer.models.motionformer import Motionformer
+from motionformer.training import shipped
+from motionformer.training.model import build_config
+from motionformer.training.recipe import Recipe, load_recipe
+from motionformer.training.shipped import find_recipe, shipped_recipes
+from motionformer.training.sources import open_sources
+from motionformer.video.transforms import eval_transform
+from motionformer.weights.released import RELEASED
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+RECIPES = shipped_recipes()
+NUM_CLASSES: dict[str, int | dict[str, int]] = {
+    "k400": 400,
+    "k600": 600,
+    "ssv2": 174,
+    "epic": {"verb": 97, "noun": 300},
+    "motion": 8,
+}
+
+
+@cache
+def load(name: str) -> tuple[Recipe, ModelConfig]:
+    recipe = load_recipe(RECIPES[name])
+    return recipe, build_config(recipe, NUM_CLASSES[name.partition("/")[0]])
+
+
+def header(name: str) -> dict[str, str]:
+    """`key: text` of the comments on top; a deeper indented line continues the one before."""
+    found: dict[str, str] = {}
+    key = ""
+    for line in RECIPES[name].read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        start = re.match(r"# (row|command|expected|cost|run here): +(.*)", line)
+        if start:
+            key = start[1]
+            found[key] = start[2]
+        elif key and line.startswith("#     "):
+            found[key] += " " + line.lstrip("# ")
+        else:
+            key = ""
+    return found
+
+
+def test_there_is_one_for_every_model_and_data_set() -> None:
+    for dataset in ("k400", "k600", "ssv2", "epic"):
+        assert {f"{dataset}/{kind}" for kind in ("joint", "divided", "base", "hr", "l")} <= RECIPES.keys()
+    for dataset in ("k400", "ssv2"):
+        rows = " ".join(header(name)["row"] for name in RECIPES if name.startswith(dataset))
+        assert {"T2", "T3a", "T3b", "T3c", "T3d", "T4", "T6", "A1", "A2"} <= set(re.findall(r"[TA]\d[a-d]?", rows))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_builds_and_says_so(name: str) -> None:
+    recipe, config = load(name)
+    assert recipe.name == name  # so names are unique, and a run's folder is found by its recipe's name
+    top = header(name)
+    assert set(top) == {"row", "command", "expected", "cost", "run here"}
+    assert top["command"].startswith(f"motionformer train {name}")
+    assert RECIPES[name].read_text(encoding="utf-8").startswith(f"# {name}: ")
+
+    gmacs = re.match(r"([\d.]+) G multiply-adds a view", top["cost"])
+    assert gmacs is not None
+    digits = len(gmacs[1].partition(".")[2])
+    assert f"{paper_macs(config) / 1e9:.{digits}f}" == gmacs[1]
+    epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+    assert f" {epochs}, {recipe.global_batch} clips a step" in top["cost"]
+    assert f"{recipe.test.views * recipe.test.crops} view" in top["cost"]
+    assert (config.input.views, config.input.crops) == (recipe.test.views, recipe.test.crops)
+
+
+def test_every_different_model_is_built() -> None:
+    """Recipes whose models differ only in how clips are cut are built once."""
+    clip = {"sampling": "stride", "stride": 1, "fps": 30.0, "views": 1, "crops": 1}
+    configs = {repr(replace(config, input=replace(config.input, **clip))): config for _, config in map(load, RECIPES)}
+    with torch.device("meta"):
+        for config in configs.values():
+            assert Motionformer(config).config == config
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if load(name)[0].model.start])
+def test_the_start_exists_and_is_of_the_same_kind(name: str) -> None:
+    """Image weights for Kinetics; elsewhere the released model, or our own run of a recipe, of the same clip size."""
+    recipe, config = load(name)
+    start = recipe.model.start
+    if start in RELEASED:
+        released = RELEASED[start]
+        kind = "trajectory" if released.kind == "motionformer" else released.kind
+        assert (released.dataset, kind, released.frames) == ("k400", config.attention, config.input.frames)
+        assert released.size == config.input.height
+        assert config.attention != "trajectory" or not config.project_values
+    elif start.startswith("runs/"):
+        source = load(start.removeprefix("runs/").removesuffix("/model"))[1]
+        same = ("dim", "depth", "attention", "attend", "time", "positions", "tubelet", "project_values")
+        assert [getattr(source, field) for field in same] == [getattr(config, field) for field in same]
+    else:
+        assert re.fullmatch(r"google/vit-(base|large)-patch16-224-in21k", start)
+        assert name.startswith(("k400/", "k600/"))
+
+
+def test_the_protocol_of_the_paper() -> None:
+    """SPEC §6, for every recipe of a published data set."""
+    for name in RECIPES:
+        recipe, config = load(name)
+        dataset = name.partition("/")[0]
+        if dataset == "motion":
+            continue
+        assert (recipe.optimiser.lr, recipe.optimiser.lr_batch, recipe.optimiser.weight_decay) == (1e-4, 256, 0.05)
+        assert recipe.label_smoothing == 0.2
+        assert recipe.epochs == (50 if dataset == "epic" else 35)
+        assert recipe.schedule.milestones == ([30, 40] if dataset == "epic" else [20, 30])
+        assert recipe.augmentation.jitter == ([384, 480] if config.input.height == 336 else [256, 320])
+        assert (recipe.augmentation.flip == 0) == (dataset == "ssv2")
+        assert (recipe.augmentation.colour > 0) == (dataset in ("k400", "k600"))
+        assert (recipe.augmentation.rand_augment > 0) == (dataset in ("ssv2", "epic"))
+        assert (recipe.test.views, recipe.test.crops) == ((1, 3) if dataset == "ssv2" else (10, 3))
+        assert (config.input.sampling == "segments") == (dataset == "ssv2" and "a1-" not in name)
+
+
+def test_recipes_that_are_compared_differ_in_nothing_else() -> None:
+    """Joint, divided, Avg_T … on the motion benchmark: same data, steps and rates."""
+    for level in ("easy", "hard"):
+        names = [name for name in RECIPES if name.startswith(f"motion/{level}")]
+        seen = {repr({**load(name)[0].to_dict(), "name": "", "model": ""}) for name in names}
+        assert len(names) == 15
+        assert len(seen) == 1
+
+
+def recipe_keys(kind: type, prefix: str = "") -> list[str]:
+    keys = []
+    for field in fields(kind):
+        inner = field.default_factory if callable(field.default_factory) else None
+        nested = inner is not None and is_dataclass(inner)
+        keys += recipe_keys(inner, f"{prefix}{field.name}.") if nested else [prefix + field.name]  # type: ignore[arg-type]
+    return keys
+
+
+@pytest.mark.parametrize("key", recipe_keys(Recipe))
+def test_every_key_is_explained(key: str) -> None:
+    assert re.search(rf"^\| `{re.escape(key)}` \| .{{15,}} \|$", DOC, re.MULTILINE), f"docs/recipes.md lacks {key}"
+
+
+def test_every_recipe_is_in_the_docs() -> None:
+    for name in RECIPES:
+        assert f"[`{name}`](../recipes/{name}.yaml)" in DOC
+        assert f"| {header(name)['expected']} |" in DOC
+    assert len(re.findall(r"\]\(\.\./recipes/\w+/[\w-]+\.yaml\)", DOC)) == len(RECIPES)
+
+
+def test_no_key_is_written_twice() -> None:
+    class Strict(yaml.SafeLoader):
+        pass
+
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[object, object]:
+        keys = [loader.construct_object(key) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), keys
+        return loader.construct_mapping(node, deep=True)
+
+    Strict.add_constructor("tag:yaml.org,2002:map", mapping)
+    for file in RECIPES.values():
+        yaml.load(file.read_text(encoding="utf-8"), Strict)
+
+
+def test_a_recipe_is_found_by_name_and_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe("motion/easy") == find_recipe("recipes/motion/easy.yaml") == find_recipe("motion/easy.yaml")
+    mine = tmp_path / "easy.yaml"
+    mine.write_text("name: mine", encoding="utf-8")
+    assert find_recipe(mine) == mine
+    monkeypatch.setattr(shipped, "PLACES", (tmp_path / "none", tmp_path))
+    assert shipped_recipes() == {"easy": mine}
+    assert find_recipe("easy") == mine
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("motion/esay", "Did you mean motion/easy"),
+        ("motion", "a folder of recipes: motion/easy"),
+        ("something-else.yaml", "in epic/, k400/, k600/, motion/, ssv2/"),
+    ],
+)
+def test_a_name_that_is_none(name: str, hint: str) -> None:
+    with pytest.raises(RecipeError, match=hint):
+        find_recipe(name)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_stride_of_the_motion_benchmark_leaves_frames_out(stride: int) -> None:
+    """Larger strides show the same scenes moving faster."""
+    recipe = load_recipe(find_recipe("motion/easy"), [f"model.changes.input.stride={stride}"])
+    spec = build_config(recipe, 8).input
+    items = open_sources(recipe)[1].validation_items(recipe, spec)
+    every = MotionBenchmark("easy", "val", 512, frames=7 * stride + 1, size=48)[5].frames
+    assert torch.equal(items[5]["clip"], eval_transform(spec)(every[::stride]))
+    assert items[5]["clip"].shape == (3, 8, 48, 48)

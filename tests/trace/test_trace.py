@@ -1,0 +1,280 @@
+"""From a model and a clip to pictures and numbers."""
+
+import io
+import itertools
+import json
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from motionformer import create_model
+from motionformer.data.motion import MotionBenchmark, write_videos
+from motionformer.errors import TraceError
+from motionformer.models import Motionformer
+from motionformer.trace import compare, path_error, trace
+from motionformer.trace.gradcam import Label, grad_cam
+
+TINY = ("motionformer-tiny", "joint-tiny", "divided-tiny")
+
+
+def make(name: str = "motionformer-tiny", **changes: object) -> Motionformer:
+    model = create_model(name, depth=2, dim=24, num_heads=3, **changes)
+    for parameter in model.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real file, 20 frames of 64 × 64 at 30 a second."""
+    folder = tmp_path_factory.mktemp("clips") / "motion"
+    write_videos(folder, "easy", 1, frames=20, size=64, fps=30)
+    return folder / "right" / "00000.mp4"
+
+
+class TestTrace:
+    @pytest.mark.parametrize("name", TINY)
+    def test_the_map_is_the_recorded_attention(self, name: str) -> None:
+        """Of the query's token, in the layer asked for, averaged over heads; space sums to one, and so do frames."""
+        model, clip = make(name), MotionBenchmark("easy", "val", 8)[5]
+        found = trace(model, clip.frames, at=(20.0, 30.0), frame=3, layer=1)
+        assert (found.query.token_frame, found.query.row, found.query.column) == (1, 3, 2)
+        [track] = found.tracks
+        assert torch.allclose(track.map.space.sum(dim=1), torch.ones(4, dtype=torch.float64))
+        assert track.map.mass.sum().item() == pytest.approx(1.0)
+        per_head = trace(model, clip.frames, at=(20.0, 30.0), frame=3, layer=1, head="all").tracks
+        shares = [1.0 - one.map.prefix for one in per_head]
+        mean = sum(one.map.weights * share for one, share in zip(per_head, shares, strict=True)) / sum(shares)
+        assert torch.allclose(track.map.weights, mean, atol=1e-6)
+
+    def test_a_model_that_looks_at_what_is_alike_finds_it(self) -> None:
+        """Queries and keys that are the colour of a patch: the path of a white square is the white square's."""
+        model = make(num_prefix_tokens=0)
+        attention = model.blocks[0].attn
+        with torch.no_grad():
+            model.tokens.proj.weight.zero_()
+            model.tokens.proj.weight[0] = 1.0
+            model.tokens.proj.bias.zero_()
+            model.positions.space.zero_()
+            model.positions.time.zero_()
+            attention.qkv.weight.zero_()
+            attention.qkv.bias.zero_()
+            for part in range(2):  # the first channel, of queries and of keys, in every head
+                attention.qkv.weight[torch.arange(3) * 8 + part * 24, 0] = 10.0
+        frames = torch.zeros(8, 48, 48, 3, dtype=torch.uint8)
+        cells = [(1, 1), (2, 1), (3, 2), (4, 4)]
+        for t in range(8):
+            column, row = cells[t // 2]
+            frames[t, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = 255
+        found = trace(model, frames, at=(2 * 8 + 4.0, 1 * 8 + 4.0), frame=2, layer=0)
+        wanted = torch.tensor([[c * 8 + 4.0, r * 8 + 4.0] for c, r in cells], dtype=torch.float64)
+        assert torch.allclose(found.tracks[0].path, wanted, atol=0.5)
+
+    def test_a_file_equals_its_frames(self, video: Path) -> None:
+        from motionformer.video import read_frames
+
+        model = make()
+        of_file = trace(model, video, at=(30.0, 20.0), frame=9)
+        assert of_file.clip.numbers == (5, 6, 7, 8, 9, 10, 11, 12)
+        of_frames = trace(model, read_frames(video, of_file.clip.numbers), at=(30.0, 20.0), frame=4)
+        assert torch.equal(of_file.tracks[0].path, of_frames.tracks[0].path)
+
+    def test_a_training_model_is_given_back_as_it_was(self) -> None:
+        model = make(attention_dropout=0.5).train()
+        clip = MotionBenchmark("easy", "val", 8)[0]
+        first, second = trace(model, clip), trace(model, clip)
+        assert model.training
+        assert torch.equal(first.tracks[0].path, second.tracks[0].path)
+
+    def test_motion_clips_know_their_object(self) -> None:
+        model = make()
+        found = trace(model, "motion:hard/12")
+        clip = MotionBenchmark("hard", "val", 13)[12]
+        assert (found.query.x, found.query.y) == pytest.approx(tuple(clip.path[4].tolist()))
+        assert torch.equal(found.clip.truth, clip.path)
+        assert torch.equal(found.tracks[0].path, trace(model, clip).tracks[0].path)
+
+    @pytest.mark.parametrize("what", ["class-token", "rollout", "gradcam"])
+    @pytest.mark.parametrize("name", TINY)
+    def test_without_a_point(self, name: str, what: str) -> None:
+        found = trace(make(name), "motion:easy/1", what=what, layer="all")
+        assert found.query is None
+        assert [track.layer for track in found.tracks] == ["0", "1"]
+        assert (found.label is not None) == (what == "gradcam")
+
+    def test_rollout_of_a_point(self) -> None:
+        model = make("divided-tiny")
+        of_point = trace(model, "motion:easy/1", what="rollout", at=(20.0, 20.0))
+        of_class = trace(model, "motion:easy/1", what="rollout")
+        assert of_point.query is not None
+        assert not torch.allclose(of_point.tracks[0].map.weights, of_class.tracks[0].map.weights)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"at": (48.0, 3.0)}, "outside the frame"),
+            ({"frame": 8}, "there is no frame 8; it has 8, counted from 0 to 7"),
+            ({"layer": 2}, "there is no layer 2: the model has 2"),
+            ({"head": "3"}, "there is no head 3: the model has 3"),
+            ({"what": "dreams"}, "there are trajectory, class-token, rollout, gradcam"),
+            ({"what": "gradcam", "label": 8}, "there is no class 8: the model has 8, counted from 0 to 7"),
+            ({"what": "gradcam", "label": "jump"}, "no class 'jump': it has no names"),
+            ({"what": "gradcam", "head": 1}, "tokens, which have no heads"),
+            ({"what": "rollout", "head": 1}, "averaged heads"),
+        ],
+    )
+    def test_questions_without_answer(self, options: dict[str, object], message: str) -> None:
+        with pytest.raises(TraceError, match=message):
+            trace(make(), MotionBenchmark("easy", "val", 8)[0], **options)
+
+    def test_clips_that_are_none(self) -> None:
+        model = make()
+        with pytest.raises(TraceError, match=r"bytes \[t H W 3\].*not float32 \[1, 3, 8, 48, 48\]"):
+            trace(model, torch.zeros(1, 3, 8, 48, 48))
+        with pytest.raises(TraceError, match="7 frames do not divide into tokens of 2"):
+            trace(model, torch.zeros(7, 48, 48, 3, dtype=torch.uint8), at=(1.0, 1.0))
+        with pytest.raises(TraceError, match="say which point"):
+            trace(model, torch.zeros(8, 48, 48, 3, dtype=torch.uint8))
+        for text in ("motion:", "motion:easy", "motion:odd/3", "motion:easy/-1"):
+            with pytest.raises(TraceError, match="write motion:easy/3; levels: easy, medium, hard"):
+                trace(model, text)
+
+    def test_models_that_cannot_answer(self) -> None:
+        with pytest.raises(TraceError, match="no class token"):
+            trace(make(num_prefix_tokens=0), "motion:easy/1", what="class-token")
+        with pytest.raises(TraceError, match="no classes"):
+            trace(make(num_classes=0), "motion:easy/1", what="gradcam")
+        model = make()
+        model.blocks[1] = torch.nn.Module()
+        with pytest.raises(TraceError, match="no attention to look at"):
+            trace(model, "motion:easy/1")
+
+
+class TestGradCam:
+    def test_equals_the_formula_by_finite_differences(self) -> None:
+        """The gradient of the logit for every channel of every token entering a layer, one nudge at a time."""
+        model = (
+            create_model("motionformer-tiny", depth=2, dim=6, num_heads=2, frames=2, size=16, patch=8).double().eval()
+        )
+        for parameter in model.parameters():
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+        clip = torch.randn(1, 3, 2, 16, 16, dtype=torch.float64)
+        with torch.no_grad():
+            tokens = model.blocks[0](model.embed(clip), 1)
+
+            def logit(x: torch.Tensor) -> float:
+                return float(model.head(model.norm(model.blocks[1](x, 1))[:, 0])[0, 3])
+
+            gradient = torch.zeros_like(tokens)
+            for place in np.ndindex(tokens.shape):
+                for sign in (1, -1):
+                    nudged = tokens.clone()
+                    nudged[place] += sign * 1e-5
+                    gradient[place] += sign * logit(nudged) / 2e-5
+            wanted = (tokens[0, 1:] * gradient[0, 1:].mean(dim=0)).sum(dim=1).clamp(min=0)
+        assert torch.allclose(grad_cam(model, clip, 1, Label(None, 3)), wanted, atol=1e-6)
+
+    def test_classes_of_several_tasks(self) -> None:
+        model = make(num_classes={"verb": 4, "noun": 3})
+        assert trace(model, "motion:easy/1", what="gradcam", label="noun:2").label == "noun:2"
+        assert trace(model, "motion:easy/1", what="gradcam").label.startswith("verb:")
+        with pytest.raises(TraceError, match="verb:0 … verb:3 or noun:0 … noun:2"):
+            trace(model, "motion:easy/1", what="gradcam", label="2")
+
+
+class TestFiles:
+    def test_json_holds_everything(self, tmp_path: Path) -> None:
+        found = trace(make(), "motion:easy/3", layer="all", head="all")
+        found.save(tmp_path / "t.json")
+        read = json.loads((tmp_path / "t.json").read_text())
+        assert len(read["tracks"]) == 6
+        assert read["query"]["number"] == 4
+        frame = read["tracks"][2]["token_frames"][3]
+        assert frame["frames"] == [6, 7]
+        x = sum(weight * (8 * column + 4) for row in frame["map"] for column, weight in enumerate(row))
+        assert frame["x"] == pytest.approx(x)
+
+    def test_a_filmstrip(self, tmp_path: Path) -> None:
+        found = trace(make(), "motion:easy/3")
+        picture = np.asarray(Image.open(io.BytesIO(found.to_png())).convert("RGB")).astype(int)
+        assert picture.shape[1] > picture.shape[0] > 200
+        for red, green, blue in ((0xE4, 0x00, 0x3A), (0x00, 0xD6, 0x8F)):  # the query and the true path are there
+            assert (np.abs(picture - [red, green, blue]).sum(axis=-1) < 12).any()
+        found.save(tmp_path / "t.svg")
+        assert "<path" in (tmp_path / "t.svg").read_text()
+
+    def test_moving_pictures(self, tmp_path: Path) -> None:
+        found = trace(make(), "motion:easy/3")
+        found.save_gif(tmp_path / "t.gif")
+        found.save_mp4(tmp_path / "t.mp4")
+        with Image.open(tmp_path / "t.gif") as gif:
+            assert gif.n_frames == 8
+            size = gif.size
+        with av.open(str(tmp_path / "t.mp4")) as container:
+            frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        assert len(frames) == 8
+        assert frames[0].shape[:2] == size[::-1]
+        assert any((a != b).any() for a, b in itertools.pairwise(frames))
+
+    def test_side_by_side(self, tmp_path: Path) -> None:
+        both = compare({"one": make(), "two": make("joint-tiny", frames=4)}, "motion:easy/3")
+        both.save(tmp_path / "t.json")
+        assert [one["model"] for one in json.loads((tmp_path / "t.json").read_text())] == ["one", "two"]
+        assert both.to_png().startswith(b"\x89PNG")
+        both.save(tmp_path / "t.gif")
+
+    def test_files_that_cannot_be_written(self, tmp_path: Path) -> None:
+        found = trace(make(), "motion:easy/3")
+        with pytest.raises(TraceError, match=r"one of png, pdf, svg, gif, mp4, json; not \.bmp"):
+            found.save(tmp_path / "t.bmp")
+        with pytest.raises(TraceError, match="cannot be written"):
+            found.save(tmp_path / "nowhere" / "t.json")
+
+    def test_too_many_rows(self) -> None:
+        found = trace(
+            create_model("joint-tiny", depth=17, dim=24, num_heads=4), "motion:easy/3", layer="all", head="all"
+        )
+        with pytest.raises(TraceError, match="68 rows do not fit"):
+            found.to_png()
+
+
+class TestPathError:
+    def test_equals_a_loop_over_clips(self) -> None:
+        model, benchmark = make(), MotionBenchmark("easy", "val", 3)
+        errors = path_error(model, benchmark).everywhere
+        wanted, stay = [], []
+        for clip in benchmark:
+            path = trace(model, clip, layer=1, head=2).tracks[0].path
+            for f in (0, 1, 3):  # the query is in frame 4, so in token frame 2
+                near = []
+                for place in (path[f].tolist(), clip.path[4].tolist()):
+                    ways = []
+                    for dx in (-48, 0, 48):
+                        for dy in (-48, 0, 48):
+                            a, b = clip.path[2 * f].tolist(), clip.path[2 * f + 1].tolist()
+                            b = [bi + 48 * round((ai - bi) / 48) for ai, bi in zip(a, b, strict=True)]
+                            truth = [(ai + bi) / 2 for ai, bi in zip(a, b, strict=True)]
+                            ways.append(float(np.hypot(place[0] - truth[0] + dx, place[1] - truth[1] + dy)))
+                    near.append(min(ways) / 8)
+                wanted.append(near[0])
+                stay.append(near[1])
+        assert errors.num_places == 9
+        assert errors.by_head[1, 2].item() == pytest.approx(np.mean(wanted), abs=1e-4)
+        assert errors.stay == pytest.approx(np.mean(stay), abs=1e-4)
+
+    def test_of_no_clips(self) -> None:
+        with pytest.raises(TraceError, match="no clips"):
+            path_error(make(), MotionBenchmark("easy", "val", 0))
+
+
+def test_real_clips(shared: Path) -> None:
+    """A file of another shape than the model's, with the point near the border of what is seen."""
+    found = trace(make(), shared / "data" / "clips" / "v_SoccerJuggling_g23_c01.avi", at=(60.0, 120.0), frame=50)
+    assert found.clip.numbers[found.query.frame] == 50
+    assert found.query.column == 0
+    with pytest.raises(TraceError, match="sees the middle"):
+        trace(make(), shared / "data" / "clips" / "v_SoccerJuggling_g23_c01.avi", at=(5.0, 120.0))

@@ -1,0 +1,186 @@
+"""The parts of the engine, each against a loop nobody can misread."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from motionformer.data import Visit
+from motionformer.errors import RecipeError
+from motionformer.models import create_model
+from motionformer.training.losses import clip_losses, soft_targets
+from motionformer.training.mixing import Mix, draw_mix
+from motionformer.training.module import clip_scores
+from motionformer.training.optimiser import layer_of, parameter_groups
+from motionformer.training.order import Place, TrainBatches, ValBatches
+from motionformer.training.plan import Plan, make_plan
+from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart, make_recipe
+from motionformer.training.schedule import make_schedule
+
+
+def recipe(*overrides: str) -> Recipe:
+    return make_recipe({"name": "r", "global_batch": 16, "epochs": 3}, overrides)
+
+
+class TestPlan:
+    def test_the_global_batch_is_dealt_and_the_rate_scaled(self) -> None:
+        plan = make_plan(recipe("engine.max_clips=3", "optimiser.lr=1e-4", "schedule.warmup=0.5"), 2, 100, 7)
+        assert (plan.processes, plan.clips_at_once, plan.accumulation) == (2, 2, 4)
+        assert plan.lr == pytest.approx(1e-4 * 16 / 256)
+        assert (plan.steps_per_epoch, plan.total_steps, plan.warmup_steps) == (6, 18, 3)
+        assert plan.position(13) == (2, 1)
+
+    @pytest.mark.parametrize("processes", [1, 2, 4, 8, 16])
+    @pytest.mark.parametrize("limit", [0, 1, 3, 5, 100])
+    def test_the_parts_always_make_the_whole(self, processes: int, limit: int) -> None:
+        plan = make_plan(recipe(f"engine.max_clips={limit}"), processes, 64, 1)
+        assert plan.processes * plan.clips_at_once * plan.accumulation == 16
+        assert plan.clips_at_once <= (limit or 16)
+
+    def test_what_cannot_be_dealt_is_refused_with_a_way_out(self) -> None:
+        with pytest.raises(RecipeError, match="global_batch=15 or 18"):
+            make_plan(recipe(), 3, 100, 1)
+        with pytest.raises(RecipeError, match="less than one global batch of 16"):
+            make_plan(recipe(), 1, 15, 1)
+
+
+class TestSchedule:
+    PLAN = make_plan(recipe("schedule.warmup=1"), 1, 160, 1)  # 10 steps an epoch
+
+    def test_step(self) -> None:
+        part = SchedulePart("step", [1.5, 2.0], divisor=10.0, warmup=1.0)
+        factor = make_schedule(part, self.PLAN)
+        expected = [(i + 1) / 10 for i in range(10)] + [1.0] * 5 + [0.1] * 5 + [0.01] * 10
+        assert [factor(i) for i in range(30)] == pytest.approx(expected)
+
+    def test_cosine(self) -> None:
+        factor = make_schedule(SchedulePart("cosine", final=0.1, warmup=1.0), self.PLAN)
+        assert factor(9) == factor(10) == 1.0
+        assert factor(20) == pytest.approx(0.55)
+        assert factor(25) == pytest.approx(0.1 + 0.9 * (1 + math.cos(0.75 * math.pi)) / 2)
+        assert factor(30) == pytest.approx(0.1)
+
+
+class TestOptimiser:
+    def test_every_weight_once_and_only_matrices_decay(self) -> None:
+        model = create_model("motionformer-tiny")
+        groups = parameter_groups(model, OptimiserPart(weight_decay=0.05), 1.0)
+        found = [id(weight) for group in groups for weight in group["params"]]
+        assert sorted(found) == sorted(id(weight) for weight in model.parameters())
+        decaying = {id(weight) for group in groups if group["weight_decay"] for weight in group["params"]}
+        for name, weight in model.named_parameters():
+            table = name in ("prefix", "positions.prefix", "positions.space", "positions.time")
+            assert (id(weight) in decaying) == (not name.endswith("bias") and "norm" not in name and not table), name
+
+    def test_decay_everything_as_released(self) -> None:
+        (group,) = parameter_groups(create_model("motionformer-tiny"), OptimiserPart(decay_everything=True), 1.0)
+        assert group["weight_decay"] == 0.05
+
+    def test_frozen_weights_are_left_out(self) -> None:
+        model = create_model("motionformer-tiny").requires_grad_(False)
+        model.head.requires_grad_(True)
+        groups = parameter_groups(model, OptimiserPart(), 1.0)
+        assert sum(len(group["params"]) for group in groups) == 2
+
+    def test_layers_learn_slower_towards_the_input(self) -> None:
+        model = create_model("motionformer-tiny")
+        rates = {
+            id(weight): group["lr"]
+            for group in parameter_groups(model, OptimiserPart(layer_decay=0.5), 1.0)
+            for weight in group["params"]
+        }
+        for name, weight in model.named_parameters():
+            below = 0 if name.startswith(("head", "norm")) else 4 - int(name[7]) if name.startswith("blocks") else 5
+            assert rates[id(weight)] == pytest.approx(0.5**below), name
+        assert layer_of("blocks.11.norm1.weight", 13) == 12
+
+
+class TestLosses:
+    def test_equal_to_pytorch_with_smoothing(self) -> None:
+        logits, label = torch.randn(5, 7), torch.tensor([0, 6, 3, 3, 1])
+        found = clip_losses(logits, soft_targets(label, 7, 0.2))
+        expected = torch.nn.functional.cross_entropy(logits, label, label_smoothing=0.2, reduction="none")
+        torch.testing.assert_close(found, expected)
+
+    def test_scores_count_by_hand(self) -> None:
+        logits = {"label": torch.eye(8)[[0, 1, 2]]}
+        scores = clip_scores(logits, {"label": torch.tensor([0, 1, 7])})
+        assert scores["top1"].tolist() == [1, 1, 0]
+        pair = {"verb": torch.eye(3), "noun": torch.eye(3)}
+        scores = clip_scores(pair, {"verb": torch.tensor([0, 1, 0]), "noun": torch.tensor([0, 2, 2])})
+        assert scores["verb_top1"].tolist() == [1, 1, 0]
+        assert scores["noun_top1"].tolist() == [1, 0, 1]
+        assert scores["action"].tolist() == [1, 0, 0]
+
+
+class TestMixing:
+    def test_mixup_is_a_weighted_mean(self) -> None:
+        clip, targets = torch.randn(3, 3, 2, 4, 4), torch.eye(3)
+        mix = Mix(torch.tensor([1, 2, 0]), 0.25)
+        for i, partner in enumerate((1, 2, 0)):
+            torch.testing.assert_close(mix.mix_clips(clip)[i], 0.75 * clip[i] + 0.25 * clip[partner])
+            torch.testing.assert_close(mix.mix_targets(targets)[i], 0.75 * targets[i] + 0.25 * targets[partner])
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_cutmix_labels_are_the_share_of_pixels(self, seed: int) -> None:
+        mix = draw_mix(np.random.default_rng(seed), 0.0, 1.0, 2, (12, 10))
+        assert mix is not None
+        mix = replace(mix, partner=torch.tensor([1, 0]))
+        clip = torch.stack([torch.zeros(3, 2, 12, 10), torch.ones(3, 2, 12, 10)])
+        assert mix.mix_clips(clip)[0].mean().item() == pytest.approx(mix.share)
+        assert mix.mix_targets(torch.eye(2))[0, 1].item() == pytest.approx(mix.share)
+
+    def test_the_same_key_is_the_same_draw(self) -> None:
+        draws = [draw_mix(np.random.default_rng([0, step]), 0.2, 1.0, 4, (8, 8)) for step in (1, 1, 2)]
+        assert draws[0] is not None
+        assert draws[1] is not None
+        assert draws[2] is not None
+        assert draws[0].share == draws[1].share != draws[2].share
+        assert draw_mix(np.random.default_rng(0), 0.0, 0.0, 4, (8, 8)) is None
+
+
+class TestOrder:
+    @staticmethod
+    def batches(plan: Plan, steps: int, repeats: int = 1) -> list[list[list[Visit]]]:
+        """For every process its batches."""
+        places = [Place(rank, plan.processes) for rank in range(plan.processes)]
+        return [list(TrainBatches(plan, place, 5, repeats, lambda: steps)) for place in places]
+
+    def global_batches(self, plan: Plan, steps: int, repeats: int = 1) -> list[set[Visit]]:
+        parts = self.batches(plan, steps, repeats)
+        made = []
+        for step in range(len(parts[0]) // plan.accumulation):
+            span = slice(step * plan.accumulation, (step + 1) * plan.accumulation)
+            visits = [visit for process in parts for batch in process[span] for visit in batch]
+            assert len(visits) == len(set(visits)) == 16
+            made.append(set(visits))
+        return made
+
+    @pytest.mark.parametrize(("processes", "limit"), [(1, 4), (2, 0), (4, 2)])
+    def test_the_global_batch_does_not_depend_on_the_processes(self, processes: int, limit: int) -> None:
+        one = make_plan(recipe(), 1, 70, 1)
+        many = make_plan(recipe(f"engine.max_clips={limit}"), processes, 70, 1)
+        assert self.global_batches(one, 0) == self.global_batches(many, 0)
+
+    def test_going_on_is_the_rest_of_the_epoch(self) -> None:
+        plan = make_plan(recipe("engine.max_clips=4"), 2, 70, 1)
+        for steps in (0, 1, 3):
+            rest = self.batches(plan, 4 + steps)
+            assert [part[steps * plan.accumulation :] for part in self.batches(plan, 4)] == rest
+        assert {visit.epoch for batch in self.batches(plan, 5)[0] for visit in batch} == {1}
+        assert self.global_batches(plan, 0) != self.global_batches(plan, 4)
+
+    def test_repeated_videos_are_drawn_anew(self) -> None:
+        plan = make_plan(recipe("augmentation.repeats=2"), 2, 32, 1)
+        for batch in self.global_batches(plan, 4, repeats=2):
+            assert len({visit.index for visit in batch}) == 8
+            assert {visit.epoch for visit in batch} == {2, 3}  # epoch 1: its two draws
+
+    @pytest.mark.parametrize("processes", [1, 2, 3])
+    @pytest.mark.parametrize("clips", [1, 7, 12, 13])
+    def test_validation_sees_each_clip_once(self, processes: int, clips: int) -> None:
+        parts = [list(ValBatches(clips, 2, Place(rank, processes))) for rank in range(processes)]
+        assert len({len(part) for part in parts}) == 1
+        assert sorted(visit.index for part in parts for batch in part for visit in batch) == list(range(clips))

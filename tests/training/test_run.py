@@ -1,0 +1,192 @@
+"""A run from recipe to folder, and everything that can end it early."""
+
+import csv
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from motionformer import load_model
+from motionformer.data.motion import CLASSES, write_videos
+from motionformer.errors import NonFiniteLossError, RecipeError, TrainingError
+from motionformer.training import make_recipe, train
+from motionformer.training.checkpoints import _Hashed, is_whole, list_checkpoints, write_checkpoint
+from motionformer.training.logs import CsvLog
+from motionformer.training.module import TrainingModule
+from motionformer.training.recipe import Recipe
+from motionformer.training.run import prepare
+from tests.training.children import SMALL
+
+
+def small(folder: Path, *overrides: str) -> Recipe:
+    return make_recipe(SMALL, [f"output={folder}", "epochs=1", *overrides])
+
+
+def test_a_run_leaves_a_model_its_numbers_and_a_card(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = train(small(tmp_path))
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        f"{tmp_path}: 4 steps.",
+        f"epoch 1, step 4 of 4: loss {done.last['loss']:.4g}, top1 {done.last['top1']:.4g}, "
+        f"top5 {done.last['top5']:.4g}",
+    ]
+    model = load_model(done.model)
+    assert model.config.labels == CLASSES
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["plan"]["accumulation"] == 2
+    assert card["results"]["last"] == done.last == done.best
+    assert card["model"]["parameters"] == sum(weight.numel() for weight in model.parameters())
+    assert len(card["data"]["train"]["fingerprint"]) == 64
+    assert card["software"]["versions"]["torch"] == torch.__version__
+    assert "## " not in (tmp_path / "card.md").read_text()
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+    assert float(rows[-1]["val/top1"]) == done.last["top1"]
+    assert list((tmp_path / "tensorboard").glob("events.*"))
+    again = train(small(tmp_path))  # nothing is trained twice
+    assert "holds a finished run of this recipe" in capfd.readouterr().err
+    assert again.last == done.last
+
+
+def test_the_last_epoch_is_always_validated(tmp_path: Path) -> None:
+    done = train(small(tmp_path, "engine.validate_epochs=2"), quiet=True)
+    assert done.last["step"] == 4
+    assert len(done.card["results"]["history"]) == 1
+
+
+def test_the_saved_model_is_the_averaged_one(tmp_path: Path) -> None:
+    done = train(small(tmp_path), quiet=True)
+    checkpoint = torch.load(list_checkpoints(tmp_path / "checkpoints")[0], weights_only=True)
+    saved = load_model(done.model).state_dict()
+    averaged, trained = checkpoint["state_dict"], checkpoint["current_model_state"]
+    assert all(torch.equal(saved[name], averaged[f"model.{name}"]) for name in saved)
+    assert any(not torch.equal(averaged[name], trained[name]) for name in averaged)
+
+
+def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
+    train(small(tmp_path), quiet=True)
+    with pytest.raises(TrainingError, match=r"another recipe: optimiser\.lr \(there 0\.05, now 0\.1\); seed \(there 0"):
+        train(small(tmp_path, "seed=1", "optimiser.lr=0.1", "data.workers=3"), quiet=True)
+
+
+def test_videos_from_a_folder_bf16_and_a_broken_one(tmp_path: Path) -> None:
+    """Real files, augmented, one of them broken: it is skipped, counted and listed."""
+    videos = tmp_path / "videos"
+    write_videos(videos, "easy", 32, frames=6, size=32)
+    broken = sorted(videos.rglob("*.mp4"))[3]
+    broken.write_bytes(b"not a video")
+    changes = ["data.train_split=", "data.val_split=", "data.max_failed_share=0.1", "augmentation.flip=0.5"]
+    changes += ["augmentation.colour=0.4", "augmentation.rand_augment=2", "engine.precision=bf16-mixed", "ema=0"]
+    done = train(small(tmp_path / "run", f"data.train={videos}", f"data.val={videos}", *changes), quiet=True)
+    assert {entry["path"] for part in done.card["failed"].values() for entry in part} == {str(broken)}
+    assert done.card["failed"]["val"][0]["reason"]
+    assert done.last["top1"] <= 31 / 32  # the broken one is wrong
+
+
+def test_a_loss_that_is_not_a_number_names_the_videos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = TrainingModule._loss
+
+    def poisoned(self: TrainingModule, batch: dict[str, Any], step: int, part: int) -> torch.Tensor:
+        return loss(self, batch, step, part) * (float("nan") if step == 2 else 1.0)
+
+    monkeypatch.setattr(TrainingModule, "_loss", poisoned)
+    with pytest.raises(NonFiniteLossError, match="the loss is nan in step 3") as caught:
+        train(small(tmp_path), quiet=True)
+    file = tmp_path / "nonfinite-step-3-rank-0.json"
+    assert str(file) in str(caught.value)
+    listed = json.loads(file.read_text())
+    assert len(listed["clips"]) == 4
+    assert all(clip["path"].startswith("train-") for clip in listed["clips"])
+
+
+def test_a_full_disk_is_a_message_and_the_run_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = _Hashed.write
+
+    def full(self: _Hashed, data: Any) -> int:
+        if "step-00000004" in self.stream.name and self.stream.tell() > 2000:
+            self.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise self.error
+        return write(self, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Hashed, "write", full)
+        with pytest.raises(TrainingError, match=r"step-00000004\.ckpt: the disk is full .*run the same command"):
+            train(small(tmp_path), quiet=True)
+    (left,) = list_checkpoints(tmp_path / "checkpoints")
+    assert is_whole(left)
+    assert not list((tmp_path / "checkpoints").glob(".*"))
+    assert train(small(tmp_path), quiet=True).last["step"] == 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_really_full_device(tmp_path: Path) -> None:
+    file = tmp_path / "step-00000001.ckpt"
+    (tmp_path / f".{file.name}.part").symlink_to("/dev/full")
+    with pytest.raises(TrainingError, match="the disk is full"):
+        write_checkpoint({"weights": torch.zeros(100_000)}, file)
+    assert not file.exists()
+
+
+def test_the_log_forgets_steps_that_will_be_done_again(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.csv"
+    log = CsvLog(file, 0)
+    for step in range(1, 6):
+        log.log_metrics({"loss": step / 10}, step)
+    log.log_metrics({"top1": 0.5}, 4)
+    log.save()
+    resumed = CsvLog(file, 4)
+    resumed.log_metrics({"loss": 7.0}, 5)
+    resumed.save()
+    assert file.read_text() == "step,loss,top1\n1,0.1,\n2,0.2,\n3,0.3,\n4,0.4,0.5\n5,7.0,\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.train=motion:nowhere", "there is no level 'nowhere'"),
+        ("augmentation.flip=0.5", r"remove augmentation\.flip"),
+        ("engine.devices=many", "write auto, a number, or a list"),
+        ("engine.precision=7-bit", "the engine cannot be set up"),
+        ("engine.wandb=project", "needs the package wandb"),
+        ("model.changes.input.width=24", "square clips"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises((RecipeError, TrainingError), match=message):
+        train(small(tmp_path, override), quiet=True)
+
+
+def test_two_runs_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
+    from tests.training.children import run_child
+
+    (tmp_path / ".lock").touch()
+    pid = os.fork()
+    if pid == 0:  # a process that holds the folder until it is told to stop
+        import fcntl
+        import time
+
+        with (tmp_path / ".lock").open("w") as stream:
+            fcntl.lockf(stream, fcntl.LOCK_EX)
+            (tmp_path / "held").touch()
+            time.sleep(60)
+        os._exit(0)
+    try:
+        while not (tmp_path / "held").exists():
+            pass
+        with pytest.raises(TrainingError, match="another process is training here"):
+            train(small(tmp_path), quiet=True)
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    assert run_child(tmp_path, None, ("epochs=1",)) == 0
+
+
+def test_the_plan_is_made_without_writing(tmp_path: Path) -> None:
+    prepared = prepare(small(tmp_path / "run"))
+    assert prepared.plan.total_steps == 4
+    assert not (tmp_path / "run").exists()
