@@ -8,7 +8,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 TOLERANCE = 0.008
@@ -36,20 +36,16 @@ def outline(mask: Bool[Tensor, "H W"]) -> Bool[Tensor, "H W"]:
 def share_near(outline: Bool[Tensor, "H W"], other: Bool[Tensor, "H W"], radius: int) -> float:
     """The share of `outline` with a pixel of `other` within `radius`; an outline without pixels is all right.
 
-    The same as covering `other` with discs and counting, done for the outline's pixels only, which are few.
+    The same as covering `other` with discs, for the outline's pixels only, which are few: a disc is a stack of
+    stretches of rows, and running sums say whether a stretch holds a pixel.
     """
     y, x = outline.nonzero(as_tuple=True)
     if len(y) == 0:
         return 1.0
-    padded = F.pad(other, (radius, radius, radius, radius))
+    sums = F.pad(other, (radius + 1, radius, radius, radius)).cumsum(dim=1, dtype=torch.int32)
     near = torch.zeros(len(y), dtype=torch.bool)
-    for down, right in disc(radius).tolist():
-        near |= padded[y + radius + down, x + radius + right]
+    for down in range(-radius, radius + 1):
+        reach = math.isqrt(radius**2 - down**2)
+        row, centre = y + radius + down, x + radius + 1
+        near |= sums[row, centre + reach] > sums[row, centre - reach - 1]
     return int(near.sum()) / len(y)
-
-
-def disc(radius: int) -> Int[Tensor, "places 2"]:
-    """Steps (down, right) to every pixel at most `radius` away."""
-    axis = torch.arange(-radius, radius + 1)
-    steps = torch.cartesian_prod(axis, axis)
-    return steps[(steps**2).sum(dim=1) <= radius**2]

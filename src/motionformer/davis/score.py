@@ -109,7 +109,7 @@ def summarise(values: Sequence[float]) -> Statistics:
     first_quarter, last_quarter = values[: borders[1] + 1], values[borders[3] :]
     return Statistics(
         mean=_mean(values),
-        recall=_mean([value > 0.5 for value in values]),
+        recall=_mean([float(value > 0.5) for value in values]),
         decay=_mean(first_quarter) - _mean(last_quarter),
     )
 
