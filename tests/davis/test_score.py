@@ -106,7 +106,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
     mask = square(5, 5).to(torch.uint8)
     with pytest.raises(MaskError, match="dog, frame 1: the prediction is 80 × 50, the truth 80 × 60"):
         score_sequence("dog", [mask, mask[:50], mask], [mask] * 3)
-    with pytest.raises(MaskError, match="shows object 3; the first true mask has 1.*--single-object"):
+    with pytest.raises(MaskError, match=r"shows object 3; the first true mask has 1.*--single-object"):
         score_sequence("dog", [mask, 3 * mask, mask], [mask] * 3)
     with pytest.raises(MaskError, match="nothing to follow"):
         score_sequence("dog", [mask] * 3, [mask * 0] * 3)

@@ -54,20 +54,23 @@ def propagate(
     """
     heads, height, width, _ = query.shape
     reach = max(height, width) if affinity.radius is None else affinity.radius
+    query = query / affinity.temperature
+    keys = rearrange(keys, "f h v u d -> h v (f u) d").contiguous()  # rows first: those within reach are one slice
+    labels = rearrange(labels, "f o v u -> v (f u) o")
     columns = torch.arange(width, device=query.device)
-    far = (columns[:, None] - columns).abs() > reach  # x x'
-    step = rows_at_once(heads * len(keys) * width**2, height, reach)
+    far = ((columns[:, None] - columns).abs() > reach).repeat(1, keys.shape[2] // width)
+    step = rows_at_once(heads * width * keys.shape[2], height, reach)
     out = []
     for top in range(0, height, step):
         bottom = min(top + step, height)
         near = slice(max(0, top - reach), min(height, bottom + reach))
-        logits = torch.einsum("hyxd,fhvud->hyxfvu", query[:, top:bottom], keys[:, :, near]) / affinity.temperature
+        logits = query[:, top:bottom].flatten(1, 2) @ keys[:, near].flatten(1, 2).transpose(1, 2)
+        logits = rearrange(logits, "h (y x) (v w) -> h y x v w", x=width, w=keys.shape[2])
         rows = torch.arange(top, bottom, device=query.device)
-        beyond = (rows[:, None] - torch.arange(near.start, near.stop, device=query.device)).abs() > reach  # y y'
-        hidden = rearrange(beyond, "y v -> y 1 1 v 1") | rearrange(far, "x u -> 1 x 1 1 u")
-        weight = logits.masked_fill_(hidden, -float("inf")).flatten(3)
-        source = rearrange(labels[:, :, near], "f o v u -> (f v u) o")
-        out.append(_mean_label(weight, source, affinity.top_k))
+        beyond = (rows[:, None] - torch.arange(near.start, near.stop, device=query.device)).abs() > reach
+        logits.masked_fill_(beyond[:, None, :, None], -float("inf"))
+        logits.masked_fill_(far[:, None, :], -float("inf"))
+        out.append(_mean_label(logits.flatten(3), labels[near].flatten(0, 1), affinity.top_k))
     return rearrange(torch.cat(out), "y x o -> o y x")
 
 
