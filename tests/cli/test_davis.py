@@ -1,6 +1,7 @@
 """`motionformer davis`, as a user types it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,14 @@ def test_help_shows_examples(words: list[str]) -> None:
     result = runner.invoke(app, [*words, "--help"])
     assert result.exit_code == 0
     assert f"motionformer {' '.join(words)} " in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("page", "commands"), [("davis", (("davis", "evaluate"), ("davis", "score"))), ("track", (("track",),))]
+)
+def test_pages_name_options_that_exist_and_all_of_them(page: str, commands: tuple[tuple[str, ...], ...]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "commands" / f"{page}.md").read_text(encoding="utf-8")
+    help_text = " ".join(runner.invoke(app, [*words, "--help"]).output for words in commands)
+    named, there = set(re.findall(r"`(--[a-z-]+)`", text)), set(re.findall(r"(--[a-z][a-z-]*)\b", help_text))
+    assert named - there == set()
+    assert there - named - {"--help", "--mask"} == set()
