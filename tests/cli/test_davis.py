@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.errors import MaskError
+from motionformer.errors import MaskError, MotionformerError, UnknownModelError
 from tests.davis.discs import write_davis
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -58,6 +58,11 @@ def test_errors(root: Path, tmp_path: Path) -> None:
     wrong = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "joint-tiny", "--block", "9"])
     assert wrong.exit_code == 2
     assert "blocks 0 to 3" in wrong.output
+    assert runner.invoke(app, ["davis", "evaluate", str(root), "--model", "joint-tiny", "--device", "x"]).exit_code == 2
+    unknown = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody"])
+    assert isinstance(unknown.exception, UnknownModelError)
+    gone = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "gone.safetensors", "--from-image"])
+    assert isinstance(gone.exception, MotionformerError)
     empty = runner.invoke(app, ["davis", "evaluate", str(tmp_path), "--model", "copy"])
     assert isinstance(empty.exception, MaskError)
     missing = runner.invoke(app, ["davis", "score", str(tmp_path), str(root)])

@@ -161,7 +161,11 @@ def build_tracker(
     if model == "copy":
         return CopyFirst()
     readout: Readout = TokenReadout(block) if affinity is AffinityName.features else AttentionReadout(block)
-    backbone = open_backbone(model, from_image=from_image, clip=clip, seed=seed).to(device)
+    backbone = open_backbone(model, from_image=from_image, clip=clip, seed=seed)
+    try:
+        backbone.to(device)
+    except (RuntimeError, AssertionError) as error:  # what torch raises for a device that is not there
+        raise typer.BadParameter(f"--device {device}: {str(error).splitlines()[0]}") from error
     try:
         features = ClipFeatures(backbone, readout, clip=clip, height=height)
     except ValueError as error:

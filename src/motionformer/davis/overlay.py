@@ -1,5 +1,6 @@
 """Masks laid over their frames, as pictures and as a video. Knows nothing of how the masks were made."""
 
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 
@@ -57,7 +58,9 @@ class OverlayWriter:
 
     def _start(self, picture: Tensor) -> VideoStream:
         assert self.container is not None
-        stream = self.container.add_stream("libx264", rate=round(self.fps), options={"crf": "18"})
+        stream = self.container.add_stream(
+            "libx264", rate=Fraction(self.fps).limit_denominator(1001), options={"crf": "18"}
+        )
         assert isinstance(stream, VideoStream)
         stream.height, stream.width = picture.shape[:2]
         stream.pix_fmt = "yuv420p"
