@@ -53,6 +53,10 @@ class FailedVideosError(MotionformerError):
     """More videos failed than the run was told to accept."""
 
 
+class MaskError(MotionformerError):
+    """Masks that cannot be read, do not fit their frames, or are not where a data set keeps them."""
+
+
 class VideoError(MotionformerError):
     """A video, a folder of frames, or a line of a list of videos that cannot be read.
 

@@ -5,6 +5,7 @@ import sys
 import typer
 
 from motionformer.cli import compare, convert, data, demo, doctor, evaluate, finetune, info, reproduce, trace, train
+from motionformer.cli import convert, data, davis, doctor, info, track
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -26,6 +27,8 @@ app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
+app.add_typer(davis.app, name="davis")
+app.command(help=track.TRACK_HELP)(track.track)
 
 
 # packages that an extra brings: a command that needs one says how to get it

@@ -1,0 +1,202 @@
+"""`motionformer davis evaluate` and `motionformer davis score`"""
+
+import json as json_module
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from motionformer.davis.run import Evaluation
+    from motionformer.davis.tracker import Tracker
+
+app = typer.Typer(help="Video object segmentation on DAVIS.", no_args_is_help=True)
+
+
+class AffinityName(str, Enum):
+    """What of a model is compared."""
+
+    features = "features"
+    attention = "attention"
+
+
+ModelOption = Annotated[
+    str,
+    typer.Option(help="Weights (folder, file, released name), a variant (random weights), or: copy (the first mask)."),
+]
+FromImageOption = Annotated[bool, typer.Option("--from-image", help="The weights are an image transformer's.")]
+ClipOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Frames the model sees at once: what it was made for unless said; image weights 1."),
+]
+HeightOption = Annotated[int, typer.Option(min=16, help="Height at which the model sees frames, in pixels.")]
+AffinityOption = Annotated[AffinityName, typer.Option(help="Compare tokens, or queries with keys of the attention.")]
+BlockOption = Annotated[int, typer.Option(help="Whose tokens or attention; -1 is the last block.")]
+ContextOption = Annotated[int, typer.Option(min=0, help="Latest frames that give labels, beside the first.")]
+RadiusOption = Annotated[int, typer.Option(min=0, help="Reach of the neighbourhood in tokens; 0 is the whole frame.")]
+TopKOption = Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")]
+TemperatureOption = Annotated[
+    float | None, typer.Option(min=1e-6, help="Of the softmax: 0.1 for features, 1 for attention unless said.")
+]
+SeedOption = Annotated[int, typer.Option(help="Of random weights.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
+SingleOption = Annotated[bool, typer.Option("--single-object", help="Take all objects for one, as DAVIS 2016 does.")]
+YearOption = Annotated[int | None, typer.Option(help="2016 or 2017, where ROOT has the lists of both.")]
+SplitOption = Annotated[str | None, typer.Option(help="A list in ImageSets, such as val; all sequences unless said.")]
+SequenceOption = Annotated[list[str] | None, typer.Option("--sequence", help="Only this sequence; may be given again.")]
+ResolutionOption = Annotated[str, typer.Option(help="Folder of frames and masks: 480p or Full-Resolution.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+EVALUATE_HELP = """Follow the first mask of every DAVIS sequence with a model, and score the result.
+
+ROOT holds JPEGImages, Annotations and perhaps ImageSets. J is the overlap of regions, F that of outlines; the first
+and the last frame do not count.
+
+**Examples**
+
+    motionformer davis evaluate DAVIS --split val --model k400_motionformer_224_16x4
+
+    motionformer davis evaluate DAVIS --model dinov2_vits14.safetensors --from-image --overlay overlays
+
+    motionformer davis evaluate DAVIS --model copy --json
+"""
+SCORE_HELP = """Score masks that any method has written: PREDICTIONS/<sequence>/00000.png …
+
+**Examples**
+
+    motionformer davis score results DAVIS --split val
+
+    motionformer davis score results DAVIS --sequence dog --single-object --json
+"""
+
+
+@app.command(help=EVALUATE_HELP)
+def evaluate(
+    root: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The DAVIS folder.")],
+    model: ModelOption,
+    from_image: FromImageOption = False,
+    clip: ClipOption = None,
+    height: HeightOption = 480,
+    affinity: AffinityOption = AffinityName.features,
+    block: BlockOption = -1,
+    context: ContextOption = 7,
+    radius: RadiusOption = 12,
+    top_k: TopKOption = 5,
+    temperature: TemperatureOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    year: YearOption = None,
+    split: SplitOption = None,
+    sequence: SequenceOption = None,
+    resolution: ResolutionOption = "480p",
+    single_object: SingleOption = False,
+    masks: Annotated[Path | None, typer.Option(help="Write the masks here, as DAVIS wants them.")] = None,
+    overlay: Annotated[Path | None, typer.Option(help="Write an mp4 a sequence here.")] = None,
+    json: JsonOption = False,
+) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
+    from motionformer.davis.layout import find_sequences
+    from motionformer.davis.run import Evaluation
+    from motionformer.davis.run import evaluate as follow
+    from motionformer.davis.score import Scores
+
+    sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
+    tracker = build_tracker(
+        model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, seed, device
+    )
+    running = follow(sequences, tracker, single_object=single_object, masks=masks, overlays=overlay)
+    done = list(track(running, "following", len(sequences), console=Console(stderr=True), transient=True))
+    scores = Scores(tuple(score for _, found, _ in done for score in found))
+    frames = sum(len(one.masks) for one, _, _ in done)
+    _print_evaluation(Evaluation(scores, frames, sum(seconds for _, _, seconds in done)), json)
+
+
+@app.command(help=SCORE_HELP)
+def score(
+    predictions: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="A folder of folders of masks.")],
+    root: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The DAVIS folder.")],
+    year: YearOption = None,
+    split: SplitOption = None,
+    sequence: SequenceOption = None,
+    resolution: ResolutionOption = "480p",
+    single_object: SingleOption = False,
+    json: JsonOption = False,
+) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
+    from motionformer.davis.layout import find_sequences
+    from motionformer.davis.run import Evaluation, score_folders
+    from motionformer.davis.score import Scores
+
+    sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
+    running = score_folders(predictions, sequences, single_object=single_object)
+    done = list(track(running, "scoring", len(sequences), console=Console(stderr=True), transient=True))
+    scores = Scores(tuple(score for _, found in done for score in found))
+    _print_evaluation(Evaluation(scores, sum(len(one.masks) for one, _ in done), None), json)
+
+
+def build_tracker(
+    model: str,
+    from_image: bool,
+    clip: int | None,
+    height: int,
+    affinity: AffinityName,
+    block: int,
+    context: int,
+    radius: int,
+    top_k: int,
+    temperature: float | None,
+    seed: int,
+    device: str,
+) -> "Tracker":
+    """The tracker that the options describe."""
+    from motionformer.davis.affinity import Affinity
+    from motionformer.davis.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
+    from motionformer.davis.tracker import CopyFirst, LabelPropagation, open_backbone
+
+    if model == "copy":
+        return CopyFirst()
+    readout: Readout = TokenReadout(block) if affinity is AffinityName.features else AttentionReadout(block)
+    backbone = open_backbone(model, from_image=from_image, clip=clip, seed=seed)
+    try:
+        backbone.to(device)
+    except (RuntimeError, AssertionError) as error:  # what torch raises for a device that is not there
+        raise typer.BadParameter(f"--device {device}: {str(error).splitlines()[0]}") from error
+    try:
+        features = ClipFeatures(backbone, readout, clip=clip, height=height)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    how = Affinity(radius or None, top_k or None, temperature or readout.default.temperature)
+    return LabelPropagation(features, how, context)
+
+
+def _print_evaluation(evaluation: "Evaluation", as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        print(json_module.dumps(evaluation.to_dict(), indent=1))
+        return
+    scores = evaluation.scores
+    table = Table("sequence", "object")
+    for name in ("J&F", "J", "recall", "decay", "F", "recall", "decay"):
+        table.add_column(name, justify="right")
+    rows = [(one.sequence, str(one.number), one.J, one.F) for one in scores.objects]
+    for name, number, region, contour in [*rows, ("mean", "", scores.J, scores.F)]:
+        if name == "mean":
+            table.add_section()
+        figures = (
+            (region.mean + contour.mean) / 2,
+            *(region.mean, region.recall, region.decay),
+            *(contour.mean, contour.recall, contour.decay),
+        )
+        table.add_row(name, number, *(f"{100 * figure:.1f}" for figure in figures))
+    console = Console(highlight=False)
+    console.print(table)
+    if evaluation.seconds is not None:
+        each = evaluation.seconds / evaluation.num_frames
+        console.print(f"{evaluation.num_frames} frames, {each:.2f} s each (without scoring)")

@@ -1,0 +1,78 @@
+"""`motionformer track`"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motionformer.cli.davis import (
+    AffinityName,
+    AffinityOption,
+    BlockOption,
+    ClipOption,
+    ContextOption,
+    DeviceOption,
+    FromImageOption,
+    HeightOption,
+    ModelOption,
+    RadiusOption,
+    SeedOption,
+    TemperatureOption,
+    TopKOption,
+    build_tracker,
+)
+
+TRACK_HELP = """Follow objects through a video from a mask of its first frame.
+
+VIDEO is a file or a folder of frames. The mask is a png of the frames' size: object numbers (palette) or 0 and 255.
+
+**Examples**
+
+    motionformer track dog.mp4 --mask first.png --model dinov2_vits14.safetensors --from-image --overlay tracked.mp4
+
+    motionformer track frames/ --mask first.png --model k400_motionformer_224_16x4 --masks masks --height 336
+"""
+
+
+def track(
+    video: Annotated[Path, typer.Argument(exists=True, help="A video file, or a folder of frames.")],
+    mask: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The mask of the first frame.")],
+    model: ModelOption,
+    from_image: FromImageOption = False,
+    overlay: Annotated[
+        Path | None, typer.Option(help="Write the video with masks: an mp4, or a folder of png.")
+    ] = None,
+    masks: Annotated[Path | None, typer.Option(help="Write a palette png a frame into this folder.")] = None,
+    clip: ClipOption = None,
+    height: HeightOption = 480,
+    affinity: AffinityOption = AffinityName.features,
+    block: BlockOption = -1,
+    context: ContextOption = 7,
+    radius: RadiusOption = 12,
+    top_k: TopKOption = 5,
+    temperature: TemperatureOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+) -> None:
+    from collections import deque
+
+    from rich.console import Console
+    from rich.progress import track as with_progress
+
+    from motionformer.davis.masks import read_mask
+    from motionformer.davis.run import check_first_mask, track_video
+    from motionformer.video import open_video
+
+    if overlay is None and masks is None:
+        raise typer.BadParameter("say where to write: --overlay tracked.mp4, --masks folder, or both.")
+    first = read_mask(mask)
+    with open_video(video) as opened:
+        check_first_mask(first, opened, mask)
+        tracker = build_tracker(
+            model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, seed, device
+        )
+        count = opened.metadata.num_frames
+        running = track_video(opened, first, tracker, masks=masks, overlay=overlay)
+        deque(with_progress(running, "following", count, console=Console(stderr=True), transient=True), maxlen=0)
+    written = " and ".join(str(place) for place in (overlay, masks) if place is not None)
+    Console(highlight=False, soft_wrap=True).print(f"{count} frames: {written}", markup=False)

@@ -1,0 +1,55 @@
+"""A first mask and a stream of frames → a mask of every frame. Memory: a few frames of tokens, however long the video.
+
+The context is a queue: the first frame, whose mask is true, and the last few, which look most alike. Knows no files.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from motionformer.davis.affinity import Affinity, FrameTokens, propagate
+from motionformer.davis.masks import object_numbers, one_hot
+
+
+def propagate_mask(
+    tokens: Iterable[FrameTokens],
+    first: UInt8[Tensor, "H W"],
+    affinity: Affinity,
+    *,
+    context: int = 7,
+) -> Iterator[UInt8[Tensor, "H W"]]:
+    """Masks of all frames, the given one first. `context` counts the latest frames kept beside the first.
+
+    Labels stay soft in the queue; only what is yielded is decided, pixel by pixel.
+    """
+    objects = object_numbers(first)
+    queue: deque[tuple[Tensor, Tensor]] = deque(maxlen=context)
+    start: tuple[Tensor, Tensor] | None = None
+    for frame in tokens:
+        if start is None:
+            start = frame.key, to_grid(one_hot(first, objects), frame.key.shape[1:3]).to(frame.key.device)
+            yield first
+            continue
+        known = [start, *queue]
+        keys, labels = torch.stack([key for key, _ in known]), torch.stack([label for _, label in known])
+        label = propagate(frame.query, keys, labels, affinity)
+        queue.append((frame.key, label))
+        yield decide(label, objects, first.shape)
+
+
+def to_grid(layers: Float[Tensor, "o H W"], grid: tuple[int, int] | torch.Size) -> Float[Tensor, "o y x"]:
+    """The share of each token that each layer covers."""
+    return F.interpolate(layers[None], size=tuple(grid), mode="bilinear", antialias=True, align_corners=False)[0]
+
+
+def decide(
+    label: Float[Tensor, "o y x"], objects: list[int], size: tuple[int, int] | torch.Size
+) -> UInt8[Tensor, "H W"]:
+    """The object of each pixel: labels enlarged smoothly, and the greatest wins."""
+    layers = F.interpolate(label[None], size=tuple(size), mode="bilinear", align_corners=False)[0]
+    numbers = torch.tensor([0, *objects], dtype=torch.uint8, device=label.device)
+    return numbers[layers.argmax(dim=0)].cpu()

@@ -1,0 +1,51 @@
+"""The folders of DAVIS 2016 and 2017."""
+
+from pathlib import Path
+
+import pytest
+
+from motionformer.davis.layout import find_sequences
+from motionformer.errors import MaskError
+from tests.davis.discs import write_davis
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_davis(tmp_path, {"dog": 0, "bear": 1, "camel": 2}, frames=3, size=16)
+
+
+def names(root: Path, **options: object) -> list[str]:
+    return [sequence.name for sequence in find_sequences(root, **options)]  # type: ignore[arg-type]
+
+
+def write_list(root: Path, place: str, text: str) -> None:
+    (root / "ImageSets" / place).parent.mkdir(parents=True, exist_ok=True)
+    (root / "ImageSets" / place).write_text(text)
+
+
+def test_all_sequences_that_have_masks(root: Path) -> None:
+    assert names(root) == ["bear", "camel", "dog"]
+    [dog] = find_sequences(root, names=("dog",))
+    assert [file.name for file in dog.masks] == ["00000.png", "00001.png", "00002.png"]
+
+
+def test_lists_of_both_years(root: Path) -> None:
+    write_list(root, "2017/val.txt", "dog\n\ncamel\n")
+    lines = [f"/JPEGImages/480p/bear/{i:05d}.jpg /Annotations/480p/bear/{i:05d}.png\n" for i in range(3)]
+    write_list(root, "480p/val.txt", "".join(lines))
+    assert names(root, split="val") == names(root, split="val", year=2017) == ["dog", "camel"]
+    assert names(root, split="val", year=2016) == ["bear"]
+
+
+def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(MaskError, match="is no DAVIS folder: it has no JPEGImages/480p"):
+        find_sequences(tmp_path / "ImageSets")
+    with pytest.raises(MaskError, match="there is no list of 'test-dev'"):
+        find_sequences(root, split="test-dev")
+    with pytest.raises(MaskError, match="2016 and 2017, not in 2018"):
+        find_sequences(root, split="val", year=2018)
+    with pytest.raises(MaskError, match="cat: there is no such sequence"):
+        find_sequences(root, names=("cat",))
+    (root / "Annotations/480p/dog/00001.png").unlink()
+    with pytest.raises(MaskError, match="1 frames have no mask, 00001 the first"):
+        find_sequences(root)
