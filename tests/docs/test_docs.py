@@ -66,15 +66,6 @@ def test_the_options_a_page_names_exist(page: Path) -> None:
     known = "".join(CliRunner().invoke(app, [*words, "--help"]).output for words in mine)
     for option in set(re.findall(r"`(--[a-z-]+)`", page.read_text(encoding="utf-8"))):
         assert option in known, f"{page.stem} has no {option}"
-def test_every_command_has_a_page_and_the_readme_names_it() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for words in (("info",), ("convert",), ("data", "check"), ("data", "shard"), ("track",), ("doctor",)):
-        name = "-".join(words)
-        assert f"docs/commands/{name}.md" in readme
-        help_text = CliRunner().invoke(app, [*words, "--help"]).output
-        page = (ROOT / f"docs/commands/{name}.md").read_text(encoding="utf-8")
-        for option in set(re.findall(r"`(--[a-z-]+)`", page)):
-            assert option in help_text, f"{name} has no {option}"
 
 
 def test_the_documented_info_commands_run() -> None:

@@ -4,8 +4,21 @@ import sys
 
 import typer
 
-from motionformer.cli import compare, convert, data, demo, doctor, evaluate, finetune, info, reproduce, trace, train
-from motionformer.cli import convert, data, davis, doctor, info, track
+from motionformer.cli import (
+    compare,
+    convert,
+    data,
+    davis,
+    demo,
+    doctor,
+    evaluate,
+    finetune,
+    info,
+    reproduce,
+    trace,
+    track,
+    train,
+)
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -23,12 +36,12 @@ app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
 app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
+app.add_typer(davis.app, name="davis")
+app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
-app.add_typer(davis.app, name="davis")
-app.command(help=track.TRACK_HELP)(track.track)
 
 
 # packages that an extra brings: a command that needs one says how to get it
