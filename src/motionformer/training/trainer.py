@@ -12,7 +12,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, Strategy
+from lightning.pytorch.strategies import FSDPStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from motionformer.errors import TrainingError
@@ -112,8 +112,6 @@ def _devices(devices: str) -> int | str | list[int]:
 
 
 def _strategy(name: str) -> str | Strategy:
-    if name == "ddp":
-        return DDPStrategy(gradient_as_bucket_view=True)
     if name == "fsdp":
         return FSDPStrategy(auto_wrap_policy={Block, DividedBlock}, state_dict_type="full")
     return name
