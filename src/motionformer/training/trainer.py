@@ -25,7 +25,7 @@ NOT_USEFUL = (
     r".*smaller than the logging interval.*",  # we log by ourselves
     r".*ended before the epoch ended and your dataloader is not resumable.*",  # ours is: training/order.py
     r".*Checkpoint directory .* exists and is not empty.*",  # it is the run that goes on
-    r".*Grad strides do not match bucket view strides.*",  # of the class token alone: a few hundred numbers
+    r".*Grad strides do not match bucket view strides.*",  # the class token's, of a batch of one clip
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",  # inside Lightning
     r".*lr_scheduler\.step\(\)` before `optimizer\.step\(\)`.*",  # a step that the fp16 scaler skipped
     r".*recommended to use `self\.log\(.*sync_dist=True\)`.*",  # torchmetrics has put all processes together already
