@@ -68,6 +68,25 @@ def test_the_saved_model_is_the_averaged_one(tmp_path: Path) -> None:
     assert any(not torch.equal(averaged[name], trained[name]) for name in averaged)
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_accumulation_is_the_whole_batch(tmp_path: Path, at_once: int) -> None:
+    """One clip at once is special: see `unshare_gradients`. AdamW's first moment is a mean of all gradients."""
+    off = (
+        "model.changes.drop_path=0.0",
+        "model.changes.head_dropout=0.0",
+        "augmentation.mixup=0",
+        "augmentation.cutmix=0",
+    )
+    moments = []
+    for limit in (0, at_once):
+        folder = tmp_path / str(limit)
+        train(small(folder, f"engine.max_clips={limit}", "ema=0", *off), quiet=True)
+        saved = torch.load(list_checkpoints(folder / "checkpoints")[0], weights_only=True)
+        moments.append([state["exp_avg"] for state in saved["optimizer_states"][0]["state"].values()])
+    for whole, accumulated in zip(*moments, strict=True):
+        torch.testing.assert_close(accumulated, whole, rtol=1e-3, atol=1e-6)
+
+
 def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
     train(small(tmp_path), quiet=True)
     with pytest.raises(TrainingError, match=r"another recipe: optimiser\.lr \(there 0\.05, now 0\.1\); seed \(there 0"):

@@ -12,7 +12,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, Strategy
+from lightning.pytorch.strategies import FSDPStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from motionformer.errors import TrainingError
@@ -25,7 +25,7 @@ NOT_USEFUL = (
     r".*smaller than the logging interval.*",  # we log by ourselves
     r".*ended before the epoch ended and your dataloader is not resumable.*",  # ours is: training/order.py
     r".*Checkpoint directory .* exists and is not empty.*",  # it is the run that goes on
-    r".*Grad strides do not match bucket view strides.*",  # of the class token alone: a few hundred numbers
+    r".*Grad strides do not match bucket view strides.*",  # the class token's, of a batch of one clip
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",  # inside Lightning
     r".*lr_scheduler\.step\(\)` before `optimizer\.step\(\)`.*",  # a step that the fp16 scaler skipped
     r".*recommended to use `self\.log\(.*sync_dist=True\)`.*",  # torchmetrics has put all processes together already
@@ -112,8 +112,6 @@ def _devices(devices: str) -> int | str | list[int]:
 
 
 def _strategy(name: str) -> str | Strategy:
-    if name == "ddp":
-        return DDPStrategy(gradient_as_bucket_view=True)
     if name == "fsdp":
         return FSDPStrategy(auto_wrap_policy={Block, DividedBlock}, state_dict_type="full")
     return name
