@@ -197,3 +197,13 @@ for change in ({"attention": "axial"}, {"attend": "linear"}, {"positions": "none
             states.append(create_model("motionformer-tiny").state_dict())
         assert all(torch.equal(a, b) for a, b in zip(*(s.values() for s in states), strict=True))
         assert isinstance(create_model("motionformer-tiny"), Motionformer)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", ["motionformer-tiny", "joint-tiny", "divided-tiny"])
+def test_every_gradient_has_memory_of_its_own(name: str, batch: int) -> None:
+    """Clipping and accumulating work in place: two gradients in one place would each be changed twice."""
+    model = create_model(name, frames=2, size=16, depth=1)
+    model(torch.randn(batch, 3, 2, 16, 16)).sum().backward()
+    places = [weight.grad.data_ptr() for weight in model.parameters() if weight.grad is not None]
+    assert len(places) == len(set(places))

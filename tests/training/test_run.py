@@ -70,7 +70,7 @@ def test_the_saved_model_is_the_averaged_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_accumulation_is_the_whole_batch(tmp_path: Path, at_once: int) -> None:
-    """One clip at once is special: see `unshare_gradients`. AdamW's first moment is a mean of all gradients."""
+    """One clip at once is special: gradients must not share memory. AdamW's first moment is a mean of all gradients."""
     off = (
         "model.changes.drop_path=0.0",
         "model.changes.head_dropout=0.0",

@@ -63,7 +63,10 @@ class Motionformer(
     def embed(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
         """Prefix and patch tokens with their positions."""
         x = self.tokens(clip)
-        x = torch.cat((self.prefix.to(x.dtype).expand(x.shape[0], -1, -1), x), dim=1)
+        # Times one, so that its gradient has memory of its own. In a batch of one clip it would be a view of the
+        # position table's, and whatever works on gradients in place (accumulating, clipping) would count both twice.
+        prefix = self.prefix.to(x.dtype) * 1.0
+        x = torch.cat((prefix.expand(x.shape[0], -1, -1), x), dim=1)
         return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:

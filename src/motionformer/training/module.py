@@ -23,7 +23,7 @@ from motionformer.training.clips import Batch, failures_of
 from motionformer.training.losses import clip_losses, soft_targets
 from motionformer.training.mixing import draw_mix
 from motionformer.training.nonfinite import refuse_nonfinite
-from motionformer.training.optimiser import make_optimiser, unshare_gradients
+from motionformer.training.optimiser import make_optimiser
 from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
 from motionformer.training.schedule import make_schedule
@@ -53,9 +53,6 @@ class TrainingModule(LightningModule):
         refuse_nonfinite(loss, batch, step, self.trainer.global_rank, self.recipe.folder)
         self._note_loss(float(loss.detach()), step, part)
         return loss
-
-    def on_after_backward(self) -> None:
-        unshare_gradients(self.model)
 
     def on_validation_epoch_start(self) -> None:
         self._seed(0, 0)  # attention that draws prototypes at random draws the same ones each time

@@ -37,20 +37,6 @@ def parameter_groups(model: Motionformer, part: OptimiserPart, lr: float) -> lis
     return [groups[key] for key in sorted(groups)]
 
 
-def unshare_gradients(model: nn.Module) -> None:
-    """Give every weight a gradient of its own.
-
-    For a batch of one clip PyTorch hands the class token and its position entry views of the same memory. Accumulating
-    and clipping work in place, and would then count each of the two twice.
-    """
-    seen: set[int] = set()
-    for weight in model.parameters():
-        if weight.grad is not None and weight.grad.numel():
-            if weight.grad.data_ptr() in seen:
-                weight.grad = weight.grad.clone()
-            seen.add(weight.grad.data_ptr())
-
-
 def decays_by_default(name: str, weight: nn.Parameter) -> bool:
     """Matrices and kernels decay; vectors, tokens and tables do not."""
     return weight.ndim > 1 and not name.startswith(("prefix", "positions."))
