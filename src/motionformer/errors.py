@@ -20,6 +20,10 @@ class UnknownModelError(MotionformerError):
     """A name that is neither a variant, a released model, nor a file."""
 
 
+class ExportError(MotionformerError):
+    """A model that could not be exported, or whose exported file does not compute the same."""
+
+
 class AnnotationError(MotionformerError):
     """A list of videos and labels that cannot be read as it stands: which file, which line, why."""
 

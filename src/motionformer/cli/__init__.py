@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, data, doctor, info
+from motionformer.cli import convert, data, doctor, export, info
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(info.info)
 app.command()(convert.convert)
+app.command()(export.export)
 app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
@@ -29,6 +30,9 @@ _EXTRA_OF = {
     "tensorboard": "train",
     "matplotlib": "train",
     "jinja2": "train",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
 }
 
 
