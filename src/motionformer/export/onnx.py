@@ -1,0 +1,54 @@
+"""`.onnx`: for onnxruntime and everything else that reads ONNX. The weights are inside the file."""
+
+import json
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from motionformer.errors import ExportError
+from motionformer.export.contract import Format, Run
+
+LARGEST = 2_000_000_000
+"""A protobuf message ends at 2 GiB; the graph needs some of it."""
+
+
+class Onnx(Format):
+    """Input `clip`, outputs by name, metadata as JSON texts in `metadata_props`."""
+
+    def write(self, program: ExportedProgram, path: Path, metadata: Mapping[str, Any]) -> None:
+        size = sum(x.numel() * x.element_size() for x in program.state_dict.values())
+        if size > LARGEST:
+            raise ExportError(f"{size / 1e9:.1f} GB of weights do not fit into one .onnx file (2 GB): use .pt2.")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports that torchvision is absent
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations inside the exporter; the result is checked
+            made = torch.onnx.export(
+                program,
+                input_names=["clip"],
+                output_names=list(metadata["outputs"]),
+                dynamic_shapes={"clip": {0: "batch"}},
+                dynamo=True,
+                verbose=False,
+            )
+        if made is None:
+            raise ExportError("torch.onnx.export returned nothing.")
+        for key, value in metadata.items():
+            made.model.metadata_props[key] = json.dumps(value)
+        made.save(path, external_data=False)
+
+    def open(self, path: Path, outputs: tuple[str, ...]) -> Run:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+        def run(clip: Tensor) -> dict[str, Tensor]:
+            found = session.run(list(outputs), {"clip": clip.cpu().numpy()})
+            return {name: torch.from_numpy(array) for name, array in zip(outputs, found, strict=True)}
+
+        return run
