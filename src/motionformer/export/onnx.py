@@ -28,14 +28,17 @@ class Onnx(Format):
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports that torchvision is absent
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations inside the exporter; the result is checked
-            made = torch.onnx.export(
-                program,
-                input_names=["clip"],
-                output_names=list(metadata["outputs"]),
-                dynamic_shapes={"clip": {0: "batch"}},
-                dynamo=True,
-                verbose=False,
-            )
+            try:
+                made = torch.onnx.export(
+                    program,
+                    input_names=["clip"],
+                    output_names=list(metadata["outputs"]),
+                    dynamic_shapes={"clip": {0: "batch"}},
+                    dynamo=True,
+                    verbose=False,
+                )
+            except torch.onnx.errors.OnnxExporterError as error:
+                raise ExportError(_explain(program)) from error
         if made is None:
             raise ExportError("torch.onnx.export returned nothing.")
         for key, value in metadata.items():
@@ -52,3 +55,9 @@ class Onnx(Format):
             return {name: torch.from_numpy(array) for name, array in zip(outputs, found, strict=True)}
 
         return run
+
+
+def _explain(program: ExportedProgram) -> str:
+    if any("linalg_solve" in str(node.target) for node in program.graph.nodes):
+        return "an Orthoformer with `ridge` solves linear systems, which ONNX has no operator for: export it as .pt2."
+    return "PyTorch could not convert this model to ONNX: export it as .pt2."
