@@ -39,8 +39,8 @@ def _entry_point(name: str) -> Callable[..., Motionformer]:
 
     build.__name__ = name.replace("-", "_")
     build.__doc__ = (
-        f"{name}: new, or with the weights `pretrained` (a released name, a file, a folder, a hub repository) of such a "
-        f"model.\n\n    `options` are those of `motionformer.create_model`: `num_classes`, `frames`, `size` …"
+        f"{name}: new, or with the weights `pretrained` (a released name, a file, a folder, a hub repository) of "
+        f"such a model.\n\n    `options` are those of `motionformer.create_model`: `num_classes`, `frames`, `size` …"
     )
     return build
 

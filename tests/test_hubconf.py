@@ -1,5 +1,6 @@
 """`torch.hub` finds every model, in a process that has no other way to find the package."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +20,9 @@ def load(entry: str, *args: object, **options: object) -> torch.nn.Module:
 
 
 def test_every_variant_is_an_entry_point_with_a_text() -> None:
-    names = torch.hub.list(str(ROOT), source="local")
-    assert {"pretrained", *(name.replace("-", "_") for name in VARIANTS)} <= set(names)
-    assert "num_classes" in torch.hub.help(str(ROOT), "motionformer_tiny", source="local")
+    entries = runpy.run_path(str(ROOT / "hubconf.py"))
+    for name in (*VARIANTS, "pretrained"):
+        assert "num_classes" in entries[name.replace("-", "_")].__doc__
 
 
 def test_new_and_pretrained_models(tmp_path: Path) -> None:

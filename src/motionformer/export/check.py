@@ -30,6 +30,7 @@ class Agreement:
         return max(self.differences.values())
 
 
+@torch.no_grad()
 def compare(
     model: Motionformer, run: Run, *, batches: tuple[int, ...] = BATCHES, tolerance: float = TOLERANCE
 ) -> Agreement:
@@ -39,8 +40,7 @@ def compare(
     size = 0.0
     for kind, clips in _clips(model.config.input, max(batches)).items():
         clips = clips.to(parameter)
-        with torch.no_grad():
-            out = model(clips)
+        out = model(clips)
         names = output_names(model.config)
         expected = out if isinstance(out, dict) else {names[0]: out}
         size = max(size, *(float(x.abs().max()) for x in expected.values()))
