@@ -1,17 +1,20 @@
 """The example runs where neither this package nor PyTorch can be imported, and predicts what the model predicts."""
 
+import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 import torch
 
 from motionformer import create_model
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.export import export_model
-from motionformer.models import Motionformer
+from motionformer.models import InputSpec, Motionformer
 from motionformer.video import open_video
 from motionformer.video.sample import ClipPlan, segment_indices, strided_clip, view_starts
 from motionformer.video.transforms import eval_transform
@@ -38,36 +41,54 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.rglob("*.mp4"))
 
 
-@pytest.mark.parametrize("sampling", ["stride", "segments"])
-def test_the_same_scores_as_the_model(sampling: str, videos: list[Path], tmp_path: Path) -> None:
-    """Frames are as large as the clip, so that only decoding and sampling are compared, not two resizers."""
+@pytest.fixture(scope="module")
+def model() -> Motionformer:
     torch.manual_seed(0)
-    model = create_model("joint-tiny", depth=1, labels=CLASSES).eval()
+    made = create_model("joint-tiny", depth=1, labels=CLASSES).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    spec = replace(model.config.input, sampling=sampling, stride=2, channels="BGR", mean=(0.4, 0.5, 0.6))
-    model.config = replace(model.config, input=spec)
-    export_model(model, tmp_path / "model.onnx")
-    done = classify(tmp_path / "model.onnx", videos[3])
+    spec = replace(made.config.input, stride=2, channels="BGR", mean=(0.4, 0.5, 0.6))
+    made.config = replace(made.config, input=spec)
+    return made
+
+
+@pytest.fixture(scope="module")
+def exported(model: Motionformer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_model(model, tmp_path_factory.mktemp("exported") / "model.onnx").path
+
+
+@pytest.mark.parametrize("sampling", ["stride", "segments"])
+def test_the_same_scores_as_the_model(
+    sampling: str, model: Motionformer, exported: Path, videos: list[Path], tmp_path: Path
+) -> None:
+    """Frames are as large as the clip, so that only decoding and sampling are compared, not two resizers."""
+    spec = replace(model.config.input, sampling=sampling)
+    done = classify(with_clip(exported, asdict(spec), tmp_path / "model.onnx"), videos[3])
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()[1:]]
     found = {label: float(score) for score, label in lines}
-    expected = dict(zip(CLASSES, predict(model, videos[3]).tolist(), strict=True))
+    expected = dict(zip(CLASSES, predict(model, spec, videos[3]).tolist(), strict=True))
     assert max(expected.values()) - min(expected.values()) > 0.05
     assert found == pytest.approx(expected, abs=2e-3)
 
 
-def test_a_file_that_is_no_video_is_an_error(tmp_path: Path, videos: list[Path]) -> None:
-    export_model(create_model("joint-tiny", depth=1), tmp_path / "model.onnx")
+def test_a_file_that_is_no_video_is_an_error(exported: Path, tmp_path: Path) -> None:
     (tmp_path / "clip.mp4").write_text("not a video")
-    done = classify(tmp_path / "model.onnx", tmp_path / "clip.mp4")
+    done = classify(exported, tmp_path / "clip.mp4")
     assert done.returncode != 0
     assert "clip.mp4" in done.stderr
 
 
-def predict(model: Motionformer, path: Path) -> torch.Tensor:
-    spec = model.config.input
+def with_clip(source: Path, clip: dict[str, Any], target: Path) -> Path:
+    """The same network for clips picked in another way."""
+    network = onnx.load(source)
+    next(p for p in network.metadata_props if p.key == "clip").value = json.dumps(clip)
+    onnx.save(network, target)
+    return target
+
+
+def predict(model: Motionformer, spec: InputSpec, path: Path) -> torch.Tensor:
     with open_video(path) as video:
         facts = video.metadata
         plan = ClipPlan(spec.frames, spec.stride, spec.fps)

@@ -43,24 +43,21 @@ from tests.export.test_export import small
 torch.set_num_threads(1)
 torch.manual_seed(0)
 folder = Path(sys.argv[1])
-ortho = AttendConfig("orthoformer", 4)
+few = AttendConfig("orthoformer", 3)
+every_option = AttendConfig(
+    "orthoformer", 3, shared=False, candidates="queries+keys", subsample=2, refine=True, ridge=0.01
+)
 kinds = {
     "trajectory": ("motionformer-tiny", {}),
-    "orthoformer": ("motionformer-tiny", {"attend": ortho}),
-    "orthoformer_per_frame": ("motionformer-tiny", {"attend": AttendConfig("orthoformer", 4, shared=False)}),
-    "orthoformer_of_some": (
-        "motionformer-tiny", {"attend": AttendConfig("orthoformer", 4, candidates="queries+keys", subsample=4)}
-    ),
-    "orthoformer_improved": ("motionformer-tiny", {"attend": AttendConfig("orthoformer", 4, refine=True, ridge=0.01)}),
-    "nystrom": ("motionformer-tiny", {"attend": AttendConfig("nystrom", 4)}),
-    "performer": ("motionformer-tiny", {"attend": "performer"}),
-    "joint_orthoformer": ("joint-tiny", {"attend": ortho}),
+    "orthoformer": ("motionformer-tiny", {"attend": few}),
+    "every_option": ("motionformer-tiny", {"attend": every_option}),
+    "nystrom": ("joint-tiny", {"attend": AttendConfig("nystrom", 4)}),
     "divided": ("divided-tiny", {}),
 }
 reports = {}
 for kind, (name, changes) in kinds.items():
     model = small(name, num_classes={"verb": 3, "noun": 2}, **changes)
-    for suffix in ("pt2", "onnx") if kind in ("orthoformer", "divided") else ("pt2",):
+    for suffix in ("onnx",) if kind in ("orthoformer", "divided") else ("pt2",):
         found = export_model(model, folder / f"{kind}.{suffix}").agreement
         reports[f"{kind}.{suffix}"] = [found.largest, found.largest_output, len(found.differences)]
         clips = torch.randn(7, 3, 4, 24, 24)
@@ -82,7 +79,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_kind_of_model_exports_and_agrees(exported: Path) -> None:
     reports = json.loads((exported / "reports.json").read_text())
-    assert len(reports) == 11
+    assert len(reports) == 5
     for kind, (largest, largest_output, count) in reports.items():
         assert largest <= 1e-5 < 0.01 < largest_output, kind
         assert count == 6, kind  # two kinds of clips, three batch sizes

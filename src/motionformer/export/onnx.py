@@ -22,6 +22,7 @@ class Onnx(Format):
     """Input `clip`, outputs by name, metadata as JSON texts in `metadata_props`."""
 
     def write(self, program: ExportedProgram, path: Path, metadata: Mapping[str, Any]) -> None:
+        _refuse_what_onnx_cannot_say(program)
         size = sum(x.numel() * x.element_size() for x in program.state_dict.values())
         if size > LARGEST:
             raise ExportError(f"{size / 1e9:.1f} GB of weights do not fit into one .onnx file (2 GB): use .pt2.")
@@ -38,7 +39,7 @@ class Onnx(Format):
                     verbose=False,
                 )
             except torch.onnx.errors.OnnxExporterError as error:
-                raise ExportError(_explain(program)) from error
+                raise ExportError("PyTorch could not convert this model to ONNX: export it as .pt2.") from error
         if made is None:
             raise ExportError("torch.onnx.export returned nothing.")
         for key, value in metadata.items():
@@ -57,7 +58,9 @@ class Onnx(Format):
         return run
 
 
-def _explain(program: ExportedProgram) -> str:
+def _refuse_what_onnx_cannot_say(program: ExportedProgram) -> None:
+    """The converter would say so too, after a minute and without naming the setting."""
     if any("linalg_solve" in str(node.target) for node in program.graph.nodes):
-        return "an Orthoformer with `ridge` solves linear systems, which ONNX has no operator for: export it as .pt2."
-    return "PyTorch could not convert this model to ONNX: export it as .pt2."
+        raise ExportError(
+            "an Orthoformer with `ridge` solves linear systems, which ONNX has no operator for: export it as .pt2."
+        )
