@@ -3,7 +3,8 @@
 import json
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ class Onnx(Format):
         size = sum(x.numel() * x.element_size() for x in program.state_dict.values())
         if size > LARGEST:
             raise ExportError(f"{size / 1e9:.1f} GB of weights do not fit into one .onnx file (2 GB): use .pt2.")
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports that torchvision is absent
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet("torch.onnx", "onnxscript"):
             warnings.simplefilter("ignore")  # deprecations inside the exporter; the result is checked
             try:
                 made = torch.onnx.export(
@@ -56,6 +56,19 @@ class Onnx(Format):
             return {name: torch.from_numpy(array) for name, array in zip(outputs, found, strict=True)}
 
         return run
+
+
+@contextmanager
+def _quiet(*loggers: str) -> Iterator[None]:
+    """The converter's notes (torchvision is absent, a constant was not folded) are not for whoever exports."""
+    levels = {name: logging.getLogger(name).level for name in loggers}
+    for name in loggers:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def _refuse_what_onnx_cannot_say(program: ExportedProgram) -> None:
