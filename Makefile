@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .PHONY: help install demo test check format benchmark figures clean
+.PHONY: help install test check format benchmark figures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -42,6 +43,10 @@ benchmark: $(READY)  ## measure speed and memory, write build/*.md and *.json (h
 
 figures: $(READY)  ## redraw the pictures of README and docs
 	$(BIN)/python docs/figures/draw.py
+
+# no --quiet: warnings that are not logged do not stop a strict build
+docs: $(READY)  ## build the documentation site in build/site; a dead link or a page left out is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

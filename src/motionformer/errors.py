@@ -24,6 +24,10 @@ class TraceError(MotionformerError):
     """A question about attention that the model or the clip cannot answer."""
 
 
+class ExportError(MotionformerError):
+    """A model that could not be exported, or whose exported file does not compute the same."""
+
+
 class AnnotationError(MotionformerError):
     """A list of videos and labels that cannot be read as it stands: which file, which line, why."""
 

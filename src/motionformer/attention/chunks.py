@@ -4,6 +4,7 @@ The trajectory of a query is f · c numbers, 25 kB at base size. All at once the
 fetched from the operating system page by page; too few at once, and the fused kernel works on small blocks.
 """
 
+import torch
 from torch import Tensor
 
 CPU_BUDGET = 6 << 20
@@ -15,6 +16,8 @@ ACCELERATOR_BUDGET = 128 << 20
 def automatic_chunk(q: Tensor, frames: int) -> int:
     """Queries a chunk for queries `[b h n d]`: even pieces that fit the budget of their device."""
     b, h, n, d = q.shape
+    if torch.compiler.is_exporting():  # a number of pieces that depends on the batch would fix the batch
+        return n
     budget = CPU_BUDGET if q.device.type == "cpu" else ACCELERATOR_BUDGET
     pieces = max(1, round(b * n * frames * h * d / budget))
     return max(32, -(-n // pieces))

@@ -56,7 +56,7 @@ def _by_running_maximum(unit: Tensor, num: int, start: Tensor, blocked: Tensor) 
     chosen = [start[:, None]]
     largest = blocked
     for _ in range(num - 1):
-        newest = torch.take_along_dim(unit, chosen[-1][..., None], dim=1)
+        newest = unit.gather(1, chosen[-1][..., None].expand(-1, -1, unit.shape[2]))  # take_along_dim fixes the batch
         largest = torch.maximum(largest, (unit @ newest.transpose(1, 2)).squeeze(-1).abs())
         largest = largest.scatter(1, chosen[-1], TAKEN)
         chosen.append(largest.argmin(dim=1, keepdim=True))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from motionformer.attention.contract import Attend, Pool
 from motionformer.attention.exact import softmax
-from motionformer.attention.prototypes import Choice, segment_means, select_prototypes
+from motionformer.attention.prototypes import Choice, segment_means, select_prototypes, take_tokens
 
 
 class OrthoformerAttention(Attend):
@@ -110,7 +110,7 @@ class OrthoformerAttention(Attend):
                 deterministic=self.deterministic_eval and not self.training,
                 generator=self.generator,
             )
-            chosen = torch.take_along_dim(tokens, index[..., None], dim=-2)
+            chosen = take_tokens(tokens, index)
         return _lloyd_step(chosen, tokens, mask) if self.refine else chosen
 
     def _read(

@@ -48,7 +48,7 @@ def select_prototypes(
     pool = None
     if subsample is not None and subsample * num < n:
         pool = draw.order(mask)[:, : subsample * num]
-        rows = torch.take_along_dim(rows, pool[..., None], dim=1)
+        rows = take_tokens(rows, pool)
         mask = None if mask is None else mask.gather(1, pool)
     first = draw.start(mask, rows.shape[1]) if start is None else _as_rows(start, rows)
     half = rows.dtype in (torch.float16, torch.bfloat16)
@@ -56,6 +56,11 @@ def select_prototypes(
     if pool is not None:
         index = pool.gather(1, index)
     return index.reshape(*batch, num)
+
+
+def take_tokens(tokens: Float[Tensor, "*batch n d"], index: Int[Tensor, "*batch r"]) -> Float[Tensor, "*batch r d"]:
+    """The tokens at `index`. A plain gather: `take_along_dim` would fix the batch size of an exported model."""
+    return tokens.gather(-2, index[..., None].expand(*index.shape, tokens.shape[-1]))
 
 
 def segment_means(

@@ -19,6 +19,7 @@ from motionformer.cli import (
     track,
     train,
 )
+from motionformer.cli import convert, data, doctor, export, info
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -40,6 +41,7 @@ app.add_typer(davis.app, name="davis")
 app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
+app.command()(export.export)
 app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
@@ -52,6 +54,9 @@ _EXTRA_OF = {
     "tensorboard": "train",
     "matplotlib": "train",
     "jinja2": "train",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
 }
 
 

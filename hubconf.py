@@ -1,0 +1,60 @@
+"""Entry points for `torch.hub`: every model by name, and any weights.
+
+    model = torch.hub.load("OWNER/motionformer", "motionformer_base")                        # new
+    model = torch.hub.load("OWNER/motionformer", "motionformer_base", pretrained="k400_motionformer_224_16x4")
+    model = torch.hub.load("OWNER/motionformer", "pretrained", "path/to/weights")
+
+The names are those of `motionformer info`, with underscores.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+dependencies = ["torch", "einops", "jaxtyping", "huggingface_hub", "safetensors"]
+
+sys.path.insert(0, str(Path(__file__).parent / "src"))  # torch.hub fetches the repository; it does not install it
+
+from motionformer.errors import CheckpointError  # noqa: E402
+from motionformer.models import VARIANTS, Motionformer, create_model  # noqa: E402
+from motionformer.weights import load_model  # noqa: E402
+
+
+def pretrained(source: str, **options: Any) -> Motionformer:
+    """A model with weights: a released name, a file, a folder, or `user/name` on the Hugging Face hub.
+
+    `options` are those of `motionformer.load_model`: `num_classes`, `frames`, `size` …
+    """
+    return load_model(source, **options)
+
+
+def _entry_point(name: str) -> Callable[..., Motionformer]:
+    def build(pretrained: str | None = None, **options: Any) -> Motionformer:
+        if pretrained is None:
+            return create_model(name, **options)
+        model = load_model(pretrained, **options)
+        _check_kind(name, pretrained, model)
+        return model
+
+    build.__name__ = name.replace("-", "_")
+    build.__doc__ = (
+        f"{name}: new, or with the weights `pretrained` (a released name, a file, a folder, a hub repository) of "
+        f"such a model.\n\n    `options` are those of `motionformer.create_model`: `num_classes`, `frames`, `size` …"
+    )
+    return build
+
+
+def _check_kind(name: str, source: str, model: Motionformer) -> None:
+    """An error where the weights are another architecture than the name promises; sizes and classes may differ."""
+    wanted, found = VARIANTS[name], model.config
+    for what in ("attention", "dim", "depth", "num_heads", "time"):
+        if getattr(wanted, what) != getattr(found, what):
+            raise CheckpointError(
+                f"{source} is no {name}: its {what} is {getattr(found, what)}, not {getattr(wanted, what)}. "
+                f"The entry point 'pretrained' takes any weights."
+            )
+
+
+for _name in VARIANTS:
+    globals()[_name.replace("-", "_")] = _entry_point(_name)

@@ -1,0 +1,78 @@
+"""`motionformer export`: weights become a file that runs without this package."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A released name, or a file or folder of weights.")],
+    target: Annotated[Path, typer.Argument(help="The file to make: its suffix, .pt2 or .onnx, is the format.")],
+    frames: Annotated[int | None, typer.Option(help="Frames of a clip; the model's own if not given.")] = None,
+    size: Annotated[int | None, typer.Option(help="Height and width of a clip, in pixels.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="A text file of class names, one a line, stored in the exported file.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a model as torch.export (.pt2) or ONNX (.onnx), checked against PyTorch.
+
+    The batch size stays open; frames and size are fixed in the file. The file is run (ONNX by onnxruntime) and
+    compared with the model at several batch sizes; if any output differs by more than 0.0001, nothing is written.
+
+    Examples:
+
+        motionformer export k400_motionformer_224_16x4 k400.onnx
+
+        motionformer export weights/gestures gestures.onnx --labels gestures.txt
+
+        motionformer export weights/gestures gestures-112.pt2 --frames 8 --size 112
+    """
+    from dataclasses import replace
+
+    from motionformer.cli.convert import read_labels
+    from motionformer.errors import ExportError
+    from motionformer.export import export_model
+    from motionformer.export.write import find_format
+    from motionformer.weights import load_model
+
+    find_format(target)
+    if target.exists() and not overwrite:
+        raise ExportError(f"{target} is already there: choose another name, or add --overwrite.")
+    err = Console(stderr=True)
+    with err.status("loading") as status:
+        network = load_model(model, frames=frames, size=size)
+        if labels is not None:
+            names = read_labels(labels, network.config.num_classes)
+            network.config = replace(network.config, labels=names)
+        status.update("tracing, writing and checking")
+        report = export_model(network, target)
+    if as_json:
+        found = {
+            "path": str(report.path),
+            "sidecar": str(report.sidecar),
+            "bytes": report.size,
+            "tolerance": report.agreement.tolerance,
+            "largest_difference": report.agreement.largest,
+            "largest_output": report.agreement.largest_output,
+            "differences": report.agreement.differences,
+        }
+        print(json.dumps(found, indent=2))
+        return
+    table = Table(title="difference from PyTorch", title_justify="left")
+    table.add_column("clips")
+    table.add_column("largest", justify="right")
+    for kind, difference in report.agreement.differences.items():
+        table.add_row(kind, f"{difference:.1e}")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print(
+        f"largest of all: {report.agreement.largest:.1e}, allowed {report.agreement.tolerance:g}; "
+        f"outputs reach {report.agreement.largest_output:.2g}"
+    )
+    console.print(f"written: {report.path} ({report.size / 1e6:.1f} MB), {report.sidecar}")
