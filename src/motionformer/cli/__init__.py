@@ -12,6 +12,7 @@ from motionformer.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     finetune,
     info,
     reproduce,
@@ -19,7 +20,6 @@ from motionformer.cli import (
     track,
     train,
 )
-from motionformer.cli import convert, data, doctor, export, info
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -36,12 +36,12 @@ app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
+app.command()(export.export)
 app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
 app.add_typer(davis.app, name="davis")
 app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
-app.command()(export.export)
 app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
