@@ -4,8 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help install demo test check format benchmark figures clean
-.PHONY: help install test check format benchmark figures docs clean
+.PHONY: help install demo test check format benchmark figures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
