@@ -14,6 +14,7 @@ import numpy as np
 
 from motionformer.errors import AnnotationError
 from motionformer.lra.examples import Example, Splits, Tokens
+from motionformer.lra.make import in_order
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
@@ -59,7 +60,7 @@ def make_listops(seed: int = 0) -> Splits:
     return Splits(ListOps("train", seed=seed), ListOps("val", seed=seed), ListOps("test", seed=seed))
 
 
-def write_listops(folder: Path, counts: dict[str, int], seed: int = 0) -> Iterator[int]:
+def write_listops(folder: Path, counts: dict[str, int], seed: int = 0, workers: int = 1) -> Iterator[int]:
     """Write `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`; yields the number of examples so far."""
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
@@ -67,8 +68,7 @@ def write_listops(folder: Path, counts: dict[str, int], seed: int = 0) -> Iterat
         part = folder / f"basic_{split}.tsv.part"
         with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write("Source\tTarget\n")
-            for index in range(count):
-                words = ListOps(split, count, seed).words(index)
+            for words in in_order(ListOps(split, count, seed).words, count, workers):
                 file.write(f"{to_pairs(words)}\t{evaluate(words)}\n")
                 done += 1
                 yield done

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from motionformer.errors import AnnotationError
 from motionformer.lra.examples import Example, Picked, Splits
+from motionformer.lra.make import in_order
 from motionformer.lra.pathfinder_files import read_published
 
 SIZE = 32
@@ -66,15 +67,15 @@ def make_pathfinder(seed: int = 0) -> Splits:
     return Splits(Pathfinder("train", seed=seed), Pathfinder("val", seed=seed), Pathfinder("test", seed=seed))
 
 
-def write_pathfinder(folder: Path, counts: dict[str, int], seed: int = 0) -> Iterator[int]:
+def write_pathfinder(folder: Path, counts: dict[str, int], seed: int = 0, workers: int = 1) -> Iterator[int]:
     """Write `train.npz`, `val.npz`, `test.npz` (`pictures`, `labels`); yields the number of examples so far."""
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
     for split, count in counts.items():
         made = Pathfinder(split, count, seed)
         pictures, labels = np.zeros((count, SIZE, SIZE), np.uint8), np.zeros(count, np.int64)
-        for index in range(count):
-            pictures[index], labels[index] = made.picture(index)
+        for index, (picture, label) in enumerate(in_order(made.picture, count, workers)):
+            pictures[index], labels[index] = picture, label
             done += 1
             yield done
         part = folder / f"{split}.npz.part"
