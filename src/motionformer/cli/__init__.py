@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, data, doctor, info
+from motionformer.cli import convert, data, doctor, info, lra
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
+app.add_typer(lra.app, name="lra")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
