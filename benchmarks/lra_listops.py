@@ -10,7 +10,6 @@ import argparse
 import json
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -44,7 +43,7 @@ def main() -> None:
             options.steps,
             options.batch,
             lr=options.lr,
-            evaluate_every=options.steps // 6,
+            evaluate_every=max(1, options.steps // 4),
         )
         started, rows = time.process_time(), []
         result = train(

@@ -2,20 +2,20 @@
 
 python -m benchmarks.lra_scaling                  # minutes on one core; writes build/lra-scaling.json
 
-All lengths of a method take turns in one process and the best of the rounds counts, so that a busy machine slows all
-of them alike. `growth` is the exponent p of a fit seconds ∝ n^p over the longest lengths: 1 is linear, 2 quadratic.
+Seconds are CPU time of one thread, the lengths take turns, and the best of the rounds counts: what else the machine does
+matters little. `growth` is the exponent p of a fit seconds ∝ n^p over the longest lengths: 1 is linear, 2 quadratic.
 """
 
 import argparse
 import json
 import math
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.timing import compare
 from motionformer.attention import select_prototypes
 from motionformer.lra.attends import make_attend
 
@@ -35,8 +35,7 @@ def main() -> None:
     report = {}
     print(f"| | {' | '.join(f'n = {n:,}' for n in LENGTHS)} | growth |\n|---{'|---' * (len(LENGTHS) + 1)}|")
     for name, work in works.items():
-        best = compare({str(n): work(n) for n in LENGTHS}, options.rounds)
-        seconds = [best[str(n)] for n in LENGTHS]
+        seconds = best_of([work(n) for n in LENGTHS], options.rounds)
         report[name] = {"lengths": LENGTHS, "seconds": seconds, "growth": growth(LENGTHS[1:], seconds[1:])}
         print(
             f"| {name} | {' | '.join(f'{1e3 * s:.1f} ms' for s in seconds)} | {report[name]['growth']:.2f} |",
@@ -60,6 +59,18 @@ def attend(name: str, n: int) -> Callable[[], object]:
             one(q, k, v)
 
     return run
+
+
+def best_of(works: list[Callable[[], object]], rounds: int) -> list[float]:
+    """CPU seconds of the fastest run of each, after one warm-up, all taking turns."""
+    best = [math.inf] * len(works)
+    for turn in range(rounds + 1):
+        for place, work in enumerate(works):
+            started = time.process_time()
+            work()
+            if turn > 0:
+                best[place] = min(best[place], time.process_time() - started)
+    return best
 
 
 def growth(lengths: tuple[int, ...], seconds: list[float]) -> float:

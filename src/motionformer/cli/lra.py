@@ -129,7 +129,7 @@ def train(
     with _progress() as progress:
         bar = progress.add_task(f"{task.value}, {attend}", total=run.steps)
 
-        def report(step: int, row: dict[str, float]) -> None:
+        def report(step: int, row: dict[str, float | int]) -> None:
             progress.update(bar, completed=step)
             if "dev_accuracy" in row:
                 progress.console.print(

@@ -6,7 +6,7 @@ masked everywhere, so the length it is padded to changes no result.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ class Example(NamedTuple):
     label: int
 
 
+@runtime_checkable
 class Examples(Protocol):
     """Anything with a length that gives an `Example` by place: a list, or a class that makes them when asked."""
 

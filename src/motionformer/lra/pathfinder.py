@@ -150,8 +150,9 @@ def _draw_contour(length: int, others: list[Points], rng: np.random.Generator, t
 def _next_angle(place: Points, angle: float, before: Points, rng: np.random.Generator) -> float | None:
     """Where to turn so that the dash stays inside and clear of `before`; sharper turns are tried after gentle ones."""
     turned = angle + TURN * rng.standard_normal(TURNS) * np.linspace(1, SHARPEST, TURNS)
-    end = place + DASH * np.stack((np.cos(turned), np.sin(turned)), axis=-1)
-    good = (end.min(axis=-1) >= PADDING) & (end.max(axis=-1) <= SIZE - PADDING)
+    forward = np.stack((np.cos(turned), np.sin(turned)), axis=-1)
+    end, ahead = place + DASH * forward, place + (DASH + GAP) * forward  # the next dash begins ahead
+    good = (ahead.min(axis=-1) >= PADDING) & (ahead.max(axis=-1) <= SIZE - PADDING)
     if len(before):
         points = _spread(np.stack((np.broadcast_to(place, end.shape), end), axis=1)).reshape(TURNS, 3, 1, 2)
         good &= np.square(points - before).sum(axis=-1).min(axis=(1, 2)) >= CLEARANCE**2

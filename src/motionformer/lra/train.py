@@ -23,7 +23,7 @@ from motionformer.lra.examples import Batch, Examples, Picked, Splits, every_bat
 from motionformer.lra.model import SequenceClassifier
 from motionformer.lra.tasks import Task
 
-Row = dict[str, float]
+Row = dict[str, float | int]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _State:
     def __init__(self, model: SequenceClassifier, run: Run) -> None:
         self.model, self.run = model.train(), run
         self.optimiser = torch.optim.AdamW(model.parameters(), lr=run.lr, weight_decay=0.0)
-        share = min(0.99, run.warmup / run.steps)
+        share = min(0.99, max(1.5, run.warmup) / run.steps)  # a cycle that rises in one step is a division by zero
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimiser, run.lr, total_steps=run.steps, pct_start=share, anneal_strategy="linear"
         )
