@@ -2,8 +2,9 @@
 
 python -m benchmarks.lra_scaling                  # minutes on one core; writes build/lra-scaling.json
 
-Seconds are CPU time of one thread, the lengths take turns, and the best of the rounds counts: what else the machine does
-matters little. `growth` is the exponent p of a fit seconds ∝ n^p over the longest lengths: 1 is linear, 2 quadratic.
+Seconds are CPU time of one thread, the lengths take turns, and the best of the rounds counts: what else the machine
+does matters little. `growth` is the exponent p of a fit seconds ∝ n^p over all lengths but the first: 1 is linear, 2
+quadratic.
 """
 
 import argparse
