@@ -17,6 +17,7 @@ from motionformer.lra.pathfinder import Pathfinder
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 COLOURS = {
+    "mean of all values": "#777777",
     "exact": "#333333",
     "performer": "#d1495b",
     "performer, 4 r features": "#e79aa4",
@@ -44,10 +45,14 @@ def draw_approximation(errors: dict[str, Any]) -> None:
     for axis, (family, methods) in zip(axes.flat, errors.items(), strict=True):
         for method, row in methods.items():
             name = method.replace("-4#", ", 4 r features").replace("-#", "")
-            axis.plot([int(r) for r in row], list(row.values()), marker="o", ms=3, color=COLOURS[name], label=name)
-        axis.axhline(1.0, color="#bbbbbb", lw=0.8, ls=":")
+            style = ":" if name == "mean of all values" else "o-"
+            axis.plot([int(r) for r in row], list(row.values()), style, ms=3, color=COLOURS[name], label=name)
         axis.set(title=family.replace("_", " "), xscale="log", yscale="log")
         axis.set_xticks([16, 32, 64, 128], labels=["16", "32", "64", "128"])
+        lowest, highest = axis.get_ylim()
+        ticks = [y for y in (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 1, 1.1, 1.5, 2, 3) if lowest <= y <= highest]
+        ticks = [y for y in ticks if y not in (0.5, 0.7, 1.1, 1.5) or highest / lowest < 8]
+        axis.set_yticks(ticks, labels=[f"{y:g}" for y in ticks])
         axis.minorticks_off()
     for axis in axes[1]:
         axis.set_xlabel("r")
@@ -72,7 +77,7 @@ def draw_scaling(report: dict[str, Any]) -> None:
     right.set(xscale="log", yscale="log", xlabel="tokens", ylabel="seconds a token, relative to n = 2,048")
     right.axhline(1.0, color="#bbbbbb", lw=0.8, ls=":")
     right.set_yticks([0.5, 1, 2, 4, 8], labels=["½", "1", "2", "4", "8"])
-    right.annotate("level is linear", (8192, 1.0), (4200, 0.62), color="#777777")
+    right.text(9500, 1.06, "level is linear", color="#777777", fontsize=7)
     for axis, lengths in ((left, [1024, 4096, 16384]), (right, [2048, 4096, 8192, 16384])):
         axis.set_xticks(lengths, labels=[f"{n:,}" for n in lengths])
         axis.minorticks_off()
@@ -88,10 +93,11 @@ def draw_look_up(report: dict[str, Any]) -> None:
         axis.barh(place, sum(found) / len(found), color=COLOURS[_family(name)], height=0.65)
         axis.plot(found, [place] * len(found), "o", ms=4, color="white", mec="#333333", mew=0.8)
     axis.axvline(1 / 8, color="#777777", lw=0.8, ls=":")
-    axis.text(1 / 8 + 0.005, len(rows) - 0.4, "guessing", color="#777777", fontsize=7)
+    axis.text(1 / 8 + 0.008, -0.55, "guessing", color="#777777", fontsize=7)
     axis.set_yticks(range(len(rows)), labels=list(rows))
-    axis.invert_yaxis()
-    axis.set(xlim=(0, 1.02), xlabel="share of questions answered rightly; each dot is a seed")
+    axis.set(
+        xlim=(0, 1.02), ylim=(len(rows) - 0.4, -0.9), xlabel="share of questions answered rightly; each dot is a seed"
+    )
     figure.tight_layout()
     _save(figure, "lra-lookup")
 
