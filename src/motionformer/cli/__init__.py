@@ -20,6 +20,7 @@ from motionformer.cli import (
     track,
     train,
 )
+from motionformer.cli import convert, data, doctor, info, lra
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
+app.add_typer(lra.app, name="lra")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 

@@ -1,0 +1,108 @@
+"""Examples of every task in one form: one or two sequences of token numbers and a class.
+
+Number 0 is padding and nothing else, in every task. A batch is padded to its own longest sequence: what is padding is
+masked everywhere, so the length it is padded to changes no result.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+Tokens = NDArray[np.int16]
+
+
+class Example(NamedTuple):
+    """`texts` holds one sequence, or the two documents of Retrieval."""
+
+    texts: tuple[Tokens, ...]
+    label: int
+
+
+@runtime_checkable
+class Examples(Protocol):
+    """Anything with a length that gives an `Example` by place: a list, or a class that makes them when asked."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Example: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`w` sequences an example (1, or 2 for Retrieval), padded; `mask` is True for real tokens."""
+
+    tokens: Int64[Tensor, "b w n"]
+    mask: Bool[Tensor, "b w n"]
+    labels: Int64[Tensor, "b"]
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.tokens.to(device), self.mask.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training, development (chooses the checkpoint) and test examples. No example is in two of them."""
+
+    train: Examples
+    dev: Examples
+    test: Examples
+
+
+def collate(examples: Sequence[Example]) -> Batch:
+    """Examples as one padded batch."""
+    longest = max(1, *(len(text) for example in examples for text in example.texts))
+    tokens = torch.zeros(len(examples), len(examples[0].texts), longest, dtype=torch.int64)
+    for row, example in enumerate(examples):
+        for place, text in enumerate(example.texts):
+            tokens[row, place, : len(text)] = torch.from_numpy(text.astype(np.int64))
+    return Batch(tokens, tokens != 0, torch.tensor([example.label for example in examples]))
+
+
+def training_batches(examples: Examples, batch: int, seed: int, first_step: int, last_step: int) -> Iterator[Batch]:
+    """Batches of steps `first_step` … `last_step` − 1: shuffled passes that depend on the seed and the pass alone.
+
+    A run that is resumed at a step so gets the batches it would have got.
+    """
+    batch = min(batch, len(examples))
+    in_a_pass = len(examples) // batch
+    order: NDArray[np.int64] | None = None
+    for step in range(first_step, last_step):
+        turn, place = divmod(step, in_a_pass)
+        if order is None or place == 0:
+            order = np.random.default_rng((seed, turn)).permutation(len(examples))
+        yield collate([examples[int(i)] for i in order[place * batch : (place + 1) * batch]])
+
+
+def every_batch(examples: Examples, batch: int) -> Iterator[Batch]:
+    """All examples once, in order."""
+    for start in range(0, len(examples), batch):
+        yield collate([examples[i] for i in range(start, min(start + batch, len(examples)))])
+
+
+def hold_out(count: int, every: int = 10) -> tuple[list[int], list[int]]:
+    """Places of `count` training examples: those that stay, and one in `every` set aside for development."""
+    return [i for i in range(count) if i % every != every - 1], list(range(every - 1, count, every))
+
+
+class Picked:
+    """Some of a sequence's examples, by place, made only when asked for."""
+
+    def __init__(self, examples: Examples, places: Sequence[int]) -> None:
+        self.examples, self.places = examples, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.examples[self.places[index]]
+
+
+def as_bytes(text: bytes, length: int) -> Tokens:
+    """The first `length` bytes, each one higher than it is: 0 is padding."""
+    return np.frombuffer(text[:length], np.uint8).astype(np.int16) + 1

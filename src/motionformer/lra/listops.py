@@ -1,0 +1,168 @@
+"""ListOps: nested lists of digits under MIN, MAX, MED and SM (sum modulo 10); the class is the value, 0 … 9.
+
+Made here by the published recipe: up to ten levels, an operator with probability ¼, 2 to 10 arguments, between 500 and
+2,000 tokens. Files have the published form, `Source` and `Target` separated by a tab, every list written as nested
+pairs; the parentheses of those pairs carry nothing and are not tokens.
+"""
+
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from motionformer.errors import AnnotationError
+from motionformer.lra.examples import Example, Splits, Tokens
+from motionformer.lra.make import in_order
+
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(statistics.median(values)),
+    "[SM": lambda values: sum(values) % 10,
+}
+CLOSE = "]"
+VOCABULARY = ("(padding)", *OPERATORS, CLOSE, *"0123456789")
+NUMBER = {word: number for number, word in enumerate(VOCABULARY)}
+MAX_DEPTH = 10
+MAX_ARGUMENTS = 10
+OPERATOR_PROBABILITY = 0.25
+MIN_LENGTH, MAX_LENGTH = 500, 2000
+SPLITS = {"train": 96_000, "val": 2_000, "test": 2_000}
+
+
+class ListOps:
+    """Made examples: item i depends on the seed, the split and i only."""
+
+    def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
+        if split not in SPLITS:
+            raise ValueError(f"split is one of {', '.join(SPLITS)}; not {split!r}.")
+        self.split, self.seed = split, seed
+        self.count = SPLITS[split] if count is None else count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def words(self, index: int) -> list[str]:
+        """The expression, token by token."""
+        if not 0 <= index < self.count:
+            raise IndexError(f"example {index} of {self.count}.")
+        return draw_expression(random.Random(f"listops {self.seed} {self.split} {index}"))
+
+    def __getitem__(self, index: int) -> Example:
+        words = self.words(index)
+        return Example((encode(words),), evaluate(words))
+
+
+def make_listops(seed: int = 0) -> Splits:
+    """The three splits, each example made when it is asked for."""
+    return Splits(ListOps("train", seed=seed), ListOps("val", seed=seed), ListOps("test", seed=seed))
+
+
+def write_listops(folder: Path, counts: dict[str, int], seed: int = 0, workers: int = 1) -> Iterator[int]:
+    """Write `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`; yields the number of examples so far."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = 0
+    for split, count in counts.items():
+        part = folder / f"basic_{split}.tsv.part"
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.write("Source\tTarget\n")
+            for words in in_order(ListOps(split, count, seed).words, count, workers):
+                file.write(f"{to_pairs(words)}\t{evaluate(words)}\n")
+                done += 1
+                yield done
+        part.replace(folder / f"basic_{split}.tsv")
+
+
+def read_listops(folder: Path) -> Splits:
+    """The three files of a folder, as published or as written here."""
+    return Splits(*(read_tsv(folder / f"basic_{split}.tsv") for split in SPLITS))
+
+
+def read_tsv(file: Path) -> list[Example]:
+    """The examples of one file. The published ones have expressions of up to 2,000 tokens; longer ones are refused."""
+    if not file.is_file():
+        raise AnnotationError("there is no such file; `motionformer lra make listops` writes one", file)
+    examples = []
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            source, _, target = line.rstrip("\n").partition("\t")
+            if number == 1 and (source, target) == ("Source", "Target"):
+                continue
+            examples.append(_read_line(source, target, file, number))
+    if not examples:
+        raise AnnotationError("holds no example", file)
+    return examples
+
+
+def _read_line(source: str, target: str, file: Path, number: int) -> Example:
+    words = [word for word in source.split() if word not in ("(", ")")]
+    unknown = next((word for word in words if word not in NUMBER or word == VOCABULARY[0]), None)
+    if unknown is not None:
+        raise AnnotationError(f"{unknown!r} is no ListOps token: {', '.join(VOCABULARY[1:])}", file, number)
+    if not target.isdecimal() or int(target) > 9:
+        raise AnnotationError(f"the target is a digit after a tab, not {target!r}", file, number)
+    if not 0 < len(words) <= MAX_LENGTH:
+        raise AnnotationError(f"the expression has {len(words)} tokens; 1 to {MAX_LENGTH} are expected", file, number)
+    return Example((encode(words),), int(target))
+
+
+def encode(words: Sequence[str]) -> Tokens:
+    return np.array([NUMBER[word] for word in words], dtype=np.int16)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """The value of an expression."""
+    stack: list[list[int]] = [[]]
+    operators: list[str] = []
+    for word in words:
+        if word in OPERATORS:
+            operators.append(word)
+            stack.append([])
+        elif word == CLOSE:
+            values = stack.pop()
+            stack[-1].append(OPERATORS[operators.pop()](values))
+        else:
+            stack[-1].append(int(word))
+    (value,) = stack[0]
+    return value
+
+
+def to_pairs(words: Sequence[str]) -> str:
+    """The published way to write an expression: `[MAX 2 9 ]` is `( ( ( [MAX 2 ) 9 ) ] )`."""
+    stack: list[str] = []
+    open_lists: list[str] = []
+    for word in words:
+        if word in OPERATORS:
+            open_lists.append(word)
+            continue
+        whole = word
+        if word == CLOSE:
+            whole = f"( {open_lists.pop()} {CLOSE} )"
+        if open_lists:
+            open_lists[-1] = f"( {open_lists[-1]} {whole} )"
+        else:
+            stack.append(whole)
+    return " ".join(stack)
+
+
+def draw_expression(rng: random.Random) -> list[str]:
+    """One expression of an allowed length: drawn again and again until the length fits, as published."""
+    while True:
+        words: list[str] = []
+        _extend(words, 1, rng)
+        if MIN_LENGTH < len(words) < MAX_LENGTH:
+            return words
+
+
+def _extend(words: list[str], depth: int, rng: random.Random) -> None:
+    if len(words) >= MAX_LENGTH:  # too long already, whatever follows
+        return
+    if depth >= MAX_DEPTH or rng.random() >= OPERATOR_PROBABILITY:
+        words.append(str(int(10 * rng.random())))
+        return
+    words.append(list(OPERATORS)[int(len(OPERATORS) * rng.random())])
+    for _ in range(2 + int((MAX_ARGUMENTS - 1) * rng.random())):
+        _extend(words, depth + 1, rng)
+    words.append(CLOSE)

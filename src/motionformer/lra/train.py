@@ -1,0 +1,219 @@
+"""Train one model on one task: AdamW, one cycle of the learning rate, the checkpoint that is best on development.
+
+A run is a folder: `log.csv` (a line an evaluation), `last.pt` (everything needed to go on), `best.pt` (the weights that
+the test is done with), `result.json`. Started again with the same settings, it goes on where it was; the end is the
+same as if it had never stopped.
+"""
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from motionformer.errors import CheckpointError
+from motionformer.lra.examples import Batch, Examples, Picked, Splits, every_batch, training_batches
+from motionformer.lra.model import SequenceClassifier
+from motionformer.lra.tasks import Task
+
+Row = dict[str, float | int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The settings of a run; all but the first two default to the task's own (`complete`)."""
+
+    task: str
+    attend: str
+    seed: int = 0
+    steps: int = 0
+    batch: int = 0
+    warmup: int = 0
+    lr: float = 1e-4
+    evaluate_every: int = 0
+    dev_examples: int | None = None
+    """Evaluate on the first so many only (a small machine); None is all."""
+
+    def complete(self, task: Task) -> "Run":
+        steps = self.steps or task.steps
+        return replace(
+            self,
+            steps=steps,
+            batch=self.batch or task.batch,
+            warmup=self.warmup or task.warmup_of(steps),
+            evaluate_every=self.evaluate_every or max(1, steps // 50),
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """Accuracies of the best checkpoint, and what the run took."""
+
+    run: Run
+    dev_accuracy: float
+    test_accuracy: float
+    best_step: int
+    seconds: float
+
+
+def train(
+    task: Task,
+    splits: Splits,
+    run: Run,
+    out: Path,
+    *,
+    device: str = "cpu",
+    report: Callable[[int, Row], None] = lambda step, row: None,
+) -> Result:
+    """Train (or go on training) in folder `out`; `report` hears of each step and of each evaluation."""
+    run = run.complete(task)
+    out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(run.seed)  # weights, dropout and the start of the search for prototypes
+    state = _State(SequenceClassifier(task, run.attend).to(device), run)
+    if (out / "last.pt").exists():
+        state.load(out / "last.pt")
+    started = time.monotonic() - state.seconds
+    dev = splits.dev if run.dev_examples is None else _first(splits.dev, run.dev_examples)
+    for batch in training_batches(splits.train, run.batch, run.seed, state.step, run.steps):
+        loss = state.learn(batch.to(torch.device(device)))
+        report(state.step, {"loss": loss})
+        if state.step % run.evaluate_every == 0 or state.step == run.steps:
+            state.seconds = time.monotonic() - started
+            row = state.judge(accuracy(state.model, dev, run.batch, device))
+            report(state.step, row)
+            if state.is_best(row["dev_accuracy"]):
+                _write(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
+            _write(out / "log.csv", _as_csv(state.rows).encode())
+            state.save(out / "last.pt")
+    return _finish(state, splits.test, run, out, device)
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, examples: Examples, batch: int, device: str = "cpu") -> float:
+    """The share of examples whose class the model gives."""
+    was_training = model.training
+    model.eval()
+    right = 0
+    for group in every_batch(examples, batch):
+        on_device = group.to(torch.device(device))
+        right += int((model(on_device.tokens, on_device.mask).argmax(dim=-1) == on_device.labels).sum())
+    model.train(was_training)
+    return right / len(examples)
+
+
+class _State:
+    """Everything that changes during a run."""
+
+    def __init__(self, model: SequenceClassifier, run: Run) -> None:
+        self.model, self.run = model.train(), run
+        self.optimiser = torch.optim.AdamW(model.parameters(), lr=run.lr, weight_decay=0.0)
+        share = min(0.99, max(1.5, run.warmup) / run.steps)  # a cycle that rises in one step is a division by zero
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimiser, run.lr, total_steps=run.steps, pct_start=share, anneal_strategy="linear"
+        )
+        self.step, self.best, self.best_step, self.seconds = 0, -1.0, 0, 0.0
+        self.rows: list[Row] = []
+        self._losses: list[float] = []
+
+    def learn(self, batch: Batch) -> float:
+        loss = F.cross_entropy(self.model(batch.tokens, batch.mask), batch.labels)
+        self.optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        self.schedule.step()
+        self.step += 1
+        self._losses.append(loss.item())
+        return self._losses[-1]
+
+    def judge(self, dev_accuracy: float) -> Row:
+        loss = sum(self._losses) / len(self._losses)
+        self._losses.clear()
+        row = {"step": self.step, "loss": loss, "dev_accuracy": dev_accuracy, "seconds": self.seconds}
+        self.rows.append(row)
+        return row
+
+    def is_best(self, dev_accuracy: float) -> bool:
+        """Whether this evaluation is the best so far; it is remembered if so. The first of equals stays."""
+        if dev_accuracy <= self.best:
+            return False
+        self.best, self.best_step = dev_accuracy, self.step
+        return True
+
+    def save(self, file: Path) -> None:
+        """Between an evaluation and the next step, where no loss is pending."""
+        content = {
+            "run": asdict(self.run),
+            "step": self.step,
+            "best": (self.best, self.best_step),
+            "seconds": self.seconds,
+            "rows": self.rows,
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+        _write(file, _pack(content))
+
+    def load(self, file: Path) -> None:
+        content = _unpack(file)
+        if content["run"] != asdict(self.run):
+            stored, asked = content["run"], asdict(self.run)
+            differ = ", ".join(
+                f"{key} {stored.get(key)} → {asked[key]}" for key in asked if stored.get(key) != asked[key]
+            )
+            raise CheckpointError(f"{file} belongs to another run ({differ}). Take another --out, or remove it.")
+        self.model.load_state_dict(content["model"])
+        self.optimiser.load_state_dict(content["optimiser"])
+        self.schedule.load_state_dict(content["schedule"])
+        self.step, self.seconds, self.rows = content["step"], content["seconds"], content["rows"]
+        self.best, self.best_step = content["best"]
+        torch.set_rng_state(content["random"])
+
+
+def _finish(state: _State, test: Examples, run: Run, out: Path, device: str) -> Result:
+    state.model.load_state_dict(_unpack(out / "best.pt")["model"])
+    test_accuracy = accuracy(state.model, test, run.batch, device)
+    result = Result(run, state.best, test_accuracy, state.best_step, state.seconds)
+    _write(out / "result.json", json.dumps(asdict(result), indent=2).encode())
+    return result
+
+
+def _first(examples: Examples, count: int) -> Examples:
+    return Picked(examples, range(min(count, len(examples))))
+
+
+def _pack(content: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def _unpack(file: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
+    except Exception as error:  # a cut or foreign file fails in many ways; all of them are told
+        raise CheckpointError(f"{file} cannot be read as a checkpoint: {error}") from error
+    return content
+
+
+def _write(file: Path, content: bytes) -> None:
+    """All or nothing: a run that is killed leaves the file before or the file after."""
+    part = file.with_name(file.name + ".part")
+    part.write_bytes(content)
+    part.replace(file)
+
+
+def _as_csv(rows: list[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,66 @@
+"""`motionformer lra`, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from motionformer.cli import app
+from motionformer.errors import AnnotationError
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+SMALL = ["--train", "8", "--dev", "4", "--test", "4"]
+
+
+def test_make_then_train_then_train_again(tmp_path: Path) -> None:
+    made = runner.invoke(app, ["lra", "make", "listops", str(tmp_path / "data"), *SMALL])
+    assert made.exit_code == 0, made.output
+    assert "8 train, 4 val, 4 test examples" in made.output
+    words = ["lra", "train", "listops", "--attend", "orthoformer-4", "--data", str(tmp_path / "data")]
+    words += ["--steps", "2", "--batch", "2", "--every", "1", "--out", str(tmp_path / "run")]
+    first = runner.invoke(app, words)
+    assert first.exit_code == 0, first.output
+    assert "step 2" in first.output
+    assert "of test" in first.output
+    again = runner.invoke(app, [*words, "--json"])
+    assert again.exit_code == 0, again.output
+    result = json.loads(again.stdout)
+    assert result["run"]["steps"] == 2
+    assert 0 <= result["test_accuracy"] <= 1
+
+
+def test_make_pathfinder(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["lra", "make", "pathfinder", str(tmp_path), *SMALL])
+    assert result.exit_code == 0, result.output
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["test.npz", "train.npz", "val.npz"]
+
+
+def test_costs() -> None:
+    result = runner.invoke(app, ["lra", "costs", "--no-memory", "--json"])
+    assert result.exit_code == 0, result.output
+    found = {row["attend"]: row["gmacs"] for row in json.loads(result.stdout)}
+    assert round(found["orthoformer-64"], 2) == 0.24
+    table = runner.invoke(app, ["lra", "costs", "--no-memory"])
+    assert "1.21" in table.output
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["train", "listops", "--attend", "linformer-3"], "linformer-3"),
+        (["train", "image", "--attend", "exact"], "not generated"),
+        (["train", "chess", "--attend", "exact"], "chess"),
+        (["make", "text", "out"], "text"),
+    ],
+)
+def test_wrong_usage(words: list[str], reason: str) -> None:
+    result = runner.invoke(app, ["lra", *words])
+    assert result.exit_code == 2
+    assert reason in result.output
+
+
+def test_missing_data_is_one_message(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["lra", "train", "image", "--attend", "exact", "--data", str(tmp_path)])
+    assert isinstance(result.exception, AnnotationError)
+    assert "data_batch" in str(result.exception)

@@ -1,0 +1,93 @@
+"""Training: it learns, a stopped run ends like one that was not, the best checkpoint is the one tested."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from motionformer.errors import CheckpointError
+from motionformer.lra import Example, Run, SequenceClassifier, Splits, Task, train
+from motionformer.lra.train import accuracy
+
+
+def counting_task(count: int, seed: int) -> list[Example]:
+    """Is there more of token 1 than of token 2? Lengths differ."""
+    rng = np.random.default_rng(seed)
+    texts = [rng.integers(1, 4, rng.integers(9, 30)).astype(np.int16) for _ in range(count)]
+    return [Example((text,), int((text == 1).sum() > (text == 2).sum())) for text in texts]
+
+
+TASK = Task("counting", 32, 4, 2, 16, 40, 8, read=lambda folder: SPLITS)
+SPLITS = Splits(counting_task(160, 0), counting_task(40, 1), counting_task(40, 2))
+RUN = Run("counting", "orthoformer-4", lr=1e-2, evaluate_every=10)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_it_learns_and_leaves_its_files(tmp_path: Path) -> None:
+    result = train(TASK, SPLITS, RUN, tmp_path)
+    assert result.test_accuracy > 0.8
+    with (tmp_path / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == [10, 20, 30, 40]
+    accuracies = [float(row["dev_accuracy"]) for row in rows]
+    assert result.dev_accuracy == max(accuracies)
+    assert result.best_step == 10 * (accuracies.index(max(accuracies)) + 1)
+    assert json.loads((tmp_path / "result.json").read_text())["test_accuracy"] == result.test_accuracy
+    model = SequenceClassifier(TASK, RUN.attend)
+    model.load_state_dict(torch.load(tmp_path / "best.pt", weights_only=True)["model"])
+    assert accuracy(model, SPLITS.test, 16) == result.test_accuracy
+    assert accuracy(model, SPLITS.dev, 7) == result.dev_accuracy
+
+
+@pytest.mark.parametrize("stop_at", [15, 20])
+def test_a_stopped_run_ends_like_one_that_was_not(tmp_path: Path, stop_at: int) -> None:
+    """Dropout, the order and the random start of the prototypes included, to the bit."""
+
+    def stop(step: int, row: dict[str, float]) -> None:
+        if step > stop_at:
+            raise StoppedError
+
+    whole = train(TASK, SPLITS, RUN, tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        train(TASK, SPLITS, RUN, tmp_path / "stopped", report=stop)
+    torch.manual_seed(123)
+    again = train(TASK, SPLITS, RUN, tmp_path / "stopped")
+    assert replace(again, seconds=0.0) == replace(whole, seconds=0.0)
+    one, other = (torch.load(tmp_path / name / "last.pt", weights_only=True) for name in ("whole", "stopped"))
+    for name, weight in one["model"].items():
+        assert torch.equal(weight, other["model"][name]), name
+    for row, twin in zip(one["rows"], other["rows"], strict=True):
+        assert row["loss"] == twin["loss"]
+
+
+def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
+    short = replace(RUN, steps=3, evaluate_every=3)
+    states = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(TASK, SPLITS, replace(short, seed=seed), tmp_path / name)
+        states.append(torch.load(tmp_path / name / "last.pt", weights_only=True)["model"]["head.layers.0.weight"])
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+def test_another_run_is_not_continued(tmp_path: Path) -> None:
+    short = replace(RUN, steps=2, evaluate_every=1)
+    train(TASK, SPLITS, short, tmp_path)
+    with pytest.raises(CheckpointError, match=r"attend orthoformer-4 → exact"):
+        train(TASK, SPLITS, replace(short, attend="exact"), tmp_path)
+    (tmp_path / "last.pt").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        train(TASK, SPLITS, short, tmp_path)
+
+
+def test_settings_come_from_the_task_in_the_same_proportion() -> None:
+    assert RUN.complete(TASK).steps == 40
+    assert RUN.complete(TASK).warmup == 8
+    assert replace(RUN, steps=10).complete(TASK).warmup == 2
