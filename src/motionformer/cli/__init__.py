@@ -15,12 +15,12 @@ from motionformer.cli import (
     export,
     finetune,
     info,
+    lra,
     reproduce,
     trace,
     track,
     train,
 )
-from motionformer.cli import convert, data, doctor, info, lra
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -39,12 +39,12 @@ app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
 app.command()(export.export)
 app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
+app.add_typer(lra.app, name="lra")
 app.add_typer(davis.app, name="davis")
 app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
-app.add_typer(lra.app, name="lra")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
