@@ -41,6 +41,10 @@ class RecipeError(MotionformerError):
         super().__init__(reason if file is None else f"{fspath(file)}: {reason}")
 
 
+class EvaluationError(MotionformerError):
+    """A model, data and results that do not belong together, or a way of scoring that makes no sense for them."""
+
+
 class FailedVideosError(MotionformerError):
     """More videos failed than the run was told to accept."""
 

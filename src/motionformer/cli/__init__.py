@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import convert, data, doctor, info
+from motionformer.cli import compare, convert, data, doctor, evaluate, info
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
+app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
+app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 

@@ -1,0 +1,138 @@
+"""`motionformer evaluate`: how good a model is on a data set, over views, with every failed video told."""
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from motionformer.cli.data import ClassesOption, KindName, KindOption, RootOption
+
+if TYPE_CHECKING:
+    import torch
+
+EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
+
+MODEL is a released name, a released file, or a folder made by `save_pretrained`. DATA is a list (csv, json, txt), the
+folder of a published data set, a folder of class folders, or the built-in benchmark: `motion:easy`, `motion:hard:2000`.
+
+With `--out` every video's label and scores are kept (csv and npz); a killed evaluation goes on where it stopped when
+the same command is given again. Under `torchrun` the processes share the videos.
+
+Exit code: 0, also when videos could not be read (they are listed, and counted as wrong); 1 for an error, and with
+`--strict` for a video that could not be read; 2 for wrong usage.
+
+**Examples**
+
+    motionformer evaluate k400_motionformer_224_16x4 k400/val.csv --root k400/videos --out results/k400
+
+    motionformer evaluate runs/gestures/model gestures/ --split test --views 3 --json
+
+    motionformer evaluate runs/tiny/model motion:easy
+"""
+
+
+class PrecisionName(str, Enum):
+    """What the model computes in."""
+
+    full = "32"
+    bf16 = "bf16"
+    fp16 = "16"
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="Released name, file, or folder of weights.")],
+    data: Annotated[str, typer.Argument(help="List, folder, or motion:LEVEL[:CLIPS].")],
+    split: Annotated[str | None, typer.Option(help="train, val or test, where DATA holds several.")] = None,
+    views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the model's own unless said.")] = None,
+    crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the model's own unless said.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Clips in one forward pass.")] = 8,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode.")] = 2,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    precision: Annotated[PrecisionName, typer.Option(help="32, bf16 or 16.")] = PrecisionName.full,
+    kind: KindOption = KindName.auto,
+    root: RootOption = None,
+    classes: ClassesOption = None,
+    seed: Annotated[int, typer.Option(help="Of the split of class folders, or of the benchmark.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for results; goes on where an earlier run stopped.")] = None,
+    pictures: Annotated[bool, typer.Option("--pictures", help="Also draw figures into --out.")] = False,
+    challenge: Annotated[Path | None, typer.Option(help="Write an EPIC-Kitchens-100 submission here.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a video could not be read.")] = False,
+    show: Annotated[int, typer.Option(min=0, help="Classes and failed videos to print.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    from rich.console import Console
+
+    from motionformer import evaluation
+    from motionformer.evaluation.several import joined_processes
+    from motionformer.weights import load_model
+
+    if pictures and out is None:
+        raise typer.BadParameter("figures go into --out: give a folder.", param_hint="--pictures")
+    place = _find_device(device)
+    loaded = load_model(model)
+    source = evaluation.open_source(
+        data,
+        loaded.config.input,
+        views=views,
+        crops=crops,
+        kind=kind.value,
+        split=split,
+        root=root,
+        class_names=classes,
+        seed=seed,
+    )
+    with joined_processes(place) as processes:
+        results = evaluation.evaluate(
+            loaded,
+            source,
+            name=model,
+            device=place,
+            batch=batch,
+            num_workers=workers,
+            precision=precision.value,
+            output=out,
+        )
+        is_first = processes.is_first
+    if is_first:
+        summary = evaluation.summarise(results) if out is None else evaluation.write_reports(results, out)
+        _write_extras(results, out if pictures else None, challenge)
+        if as_json:
+            print(json.dumps(summary, indent=1))
+        else:
+            evaluation.print_summary(summary, Console(), show=show)
+            if out is not None:
+                Console().print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
+    if strict and results.failures:
+        raise typer.Exit(1)
+
+
+def _write_extras(results: Any, pictures: Path | None, challenge: Path | None) -> None:
+    if challenge is not None:
+        from motionformer.evaluation import write_challenge
+
+        write_challenge(results, challenge)
+    if pictures is not None:
+        from motionformer.evaluation.pictures import draw_pictures
+
+        draw_pictures(results, pictures)
+
+
+def _find_device(name: str) -> "torch.device":
+    """auto: this process's GPU where there is one."""
+    import os
+
+    import torch
+
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise typer.BadParameter(f"{name!r} cannot be used here ({reason}).", param_hint="--device") from error
+    return found

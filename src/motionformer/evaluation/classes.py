@@ -1,0 +1,76 @@
+"""Do the model's classes and the data's mean the same, and in which order?"""
+
+from collections.abc import Mapping, Sequence
+
+from motionformer.data.record import ClassNames
+from motionformer.errors import EvaluationError
+from motionformer.models import ModelConfig
+
+SINGLE = "class"
+"""What the only task of a model with one head is called."""
+
+Columns = dict[str, list[int]]
+
+
+def by_task(names: ClassNames) -> dict[str, tuple[str, ...]]:
+    """Names of the classes of every task."""
+    return {task: tuple(of) for task, of in names.items()} if isinstance(names, Mapping) else {SINGLE: tuple(names)}
+
+
+def match_classes(config: ModelConfig, names: ClassNames) -> tuple[Columns, dict[str, tuple[str, ...]]]:
+    """For every task, which output of the model is the data's class 0, 1, …; and the names of these classes.
+
+    By name where both know names, by number otherwise. Data without classes takes the model's.
+    """
+    sizes = config.num_classes if isinstance(config.num_classes, Mapping) else {SINGLE: config.num_classes}
+    if any(size == 0 for size in sizes.values()):
+        raise EvaluationError("the model has no classes (num_classes=0): it gives features, which cannot be scored.")
+    wanted = by_task(names)
+    if wanted == {SINGLE: ()}:
+        wanted = {task: _own_names(config, task, size) for task, size in sizes.items()}
+    if set(wanted) != set(sizes):
+        raise EvaluationError(
+            f"the model predicts {' and '.join(sizes)}, the data is labelled by {' and '.join(wanted)}."
+        )
+    for task, size in sizes.items():
+        if size != len(wanted[task]):
+            what = "" if task == SINGLE else f" of {task}"
+            raise EvaluationError(
+                f"the model has {size} classes{what}, the data has {len(wanted[task])} ({_some(wanted[task])})."
+                + _names_hint(config)
+            )
+    columns = {task: list(range(size)) for task, size in sizes.items()}
+    if config.labels is not None and SINGLE in wanted:
+        columns[SINGLE] = _by_name(config.labels, wanted[SINGLE])
+    return columns, wanted
+
+
+def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    numbered = all(name == str(index) for index, name in enumerate(wanted))
+    if numbered:  # a list with numbers for labels: no names to compare
+        return list(range(len(wanted)))
+    place = {name: index for index, name in enumerate(have)}
+    strange = [name for name in wanted if name not in place]
+    if strange:
+        missing = [name for name in have if name not in set(wanted)]
+        raise EvaluationError(
+            f"model and data have {len(have)} classes each, but not the same: the data has {_some(strange)}, which the"
+            f" model does not know; the model has {_some(missing)}, which the data does not."
+        )
+    return [place[name] for name in wanted]
+
+
+def _own_names(config: ModelConfig, task: str, size: int) -> tuple[str, ...]:
+    if config.labels is not None and task == SINGLE:
+        return tuple(config.labels)
+    return tuple(f"{task} {index}" for index in range(size))
+
+
+def _names_hint(config: ModelConfig) -> str:
+    known = "" if config.labels is None else f" The model knows {_some(config.labels)}."
+    return known + " Give the data whose classes it was trained for (class names of a list: --classes)."
+
+
+def _some(names: Sequence[str], count: int = 4) -> str:
+    shown = ", ".join(repr(name) for name in names[:count])
+    return shown + (f" and {len(names) - count} more" if len(names) > count else "")

@@ -1,0 +1,37 @@
+"""What exactly was evaluated: a short name for the contents of a model and of a list of videos."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from motionformer.evaluation.views import VideoSource
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Changes with any weight and with anything in the configuration that changes the function."""
+    digest = hashlib.sha256()
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(config, "to_dict"):
+        apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing"}  # the same function
+        kept = {key: value for key, value in config.to_dict().items() if key not in apart}
+        digest.update(json.dumps(kept, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def data_fingerprint(source: VideoSource) -> str:
+    """Changes with the videos' names, their order and their labels; not with the folder they lie in."""
+    digest = hashlib.sha256()
+    for entry in source.entries:
+        digest.update(json.dumps([entry.id, _plain(entry.label)], sort_keys=True).encode())
+    return digest.hexdigest()[:16]
+
+
+def _plain(label: Any) -> Any:
+    return dict(label) if isinstance(label, Mapping) else label

@@ -1,0 +1,106 @@
+"""Figures of an evaluation: confusion matrix, reliability diagram, accuracy against the number of views."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motionformer.evaluation.classes import SINGLE
+from motionformer.evaluation.results import Results
+from motionformer.evaluation.summary import confusion, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_NAMED = 40
+BLUE, GREY = "#2563a8", "#9aa3ad"
+
+
+def draw_pictures(results: Results, folder: Path) -> list[Path]:
+    """Write the figures that these results allow; a list of the files."""
+    written = []
+    for task, found in summarise(results)["tasks"].items():
+        end = "" if task == SINGLE else f"-{task}"
+        figures: dict[str, Figure] = {}
+        if "calibration" in found:
+            figures["confusion"] = draw_confusion(confusion(results, task), results.header.class_names[task])
+            figures["reliability"] = draw_reliability(found["calibration"])
+        if len(found.get("top1_by_views", [])) > 1 or len(found.get("top1_by_crops", [])) > 1:
+            figures["views"] = draw_views(found["top1_by_views"], found["top1_by_crops"])
+        for name, figure in figures.items():
+            file = folder / f"{name}{end}.png"
+            figure.savefig(file, dpi=130)
+            written.append(file)
+    return written
+
+
+def draw_confusion(counts: "np.ndarray[Any, Any]", names: tuple[str, ...]) -> "Figure":
+    """Rows are normalised: each shows where the videos of one class went."""
+    k = len(names)
+    side = min(14.0, max(4.5, 2.5 + 0.42 * k)) if k <= MAX_NAMED else 9.0
+    figure, axes = _figure(side + 0.8, side)
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
+    picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    if k <= MAX_NAMED:
+        axes.set_xticks(
+            range(k),
+            names,
+            rotation=90 if k > 12 else 45,
+            ha="center" if k > 12 else "right",
+            rotation_mode=None if k > 12 else "anchor",
+        )
+        axes.set_yticks(range(k), names)
+    if k <= 20:
+        for row, column in np.argwhere(counts > 0):
+            colour = "white" if shares[row, column] > 0.5 else "#333333"
+            axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=8)
+    figure.colorbar(picture, ax=axes, shrink=0.8, label="share of the true class")
+    return figure
+
+
+def draw_reliability(calibration: dict[str, Any]) -> "Figure":
+    """How often a score was right, bin by bin; above the diagonal the model is better than it says."""
+    figure, axes = _figure(4.8, 4.6)
+    bins = calibration["bins"]
+    width = 1 / len(bins)
+    most = max(one["videos"] for one in bins)
+    for place, one in enumerate(bins):
+        if one["videos"]:
+            left, share = place * width, 0.25 + 0.75 * one["videos"] / most
+            axes.bar(left, one["accuracy"], width, align="edge", color=BLUE, alpha=share, edgecolor="white")
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="score of the prediction", ylabel="share that was right", aspect="equal")
+    axes.set_title(
+        f"expected calibration error {100 * calibration['error']:.1f} %\nthe fuller a bin, the darker", fontsize=9
+    )
+    return figure
+
+
+def draw_views(by_views: list[float], by_crops: list[float]) -> "Figure":
+    figure, axes = _figure(5.2, 3.6)
+    curves = [
+        ("temporal views, all crops", by_views, BLUE, "o"),
+        ("crops, all temporal views", by_crops, "#c2571a", "s"),
+    ]
+    for label, values, colour, marker in curves:
+        if len(values) > 1:
+            axes.plot(range(1, len(values) + 1), [100 * v for v in values], marker=marker, color=colour, label=label)
+    axes.set(xlabel="number averaged", ylabel="top-1, %")
+    axes.set_xticks(range(1, max(len(by_views), len(by_crops)) + 1))
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure  # no pyplot: no window, no global state
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes

@@ -1,0 +1,290 @@
+"""The loop: every view of every video through the model, once. Top-down: read, score, save, put together.
+
+Videos are taken in groups of whole videos that fill a batch; a video with more views than a batch holds is split, so
+memory depends on the batch and never on the number of views. Groups are cut by index, so who computes a group, and
+after how many interruptions, does not change a bit of it.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from motionformer.data import Failure
+from motionformer.errors import EvaluationError
+from motionformer.evaluation.aggregate import Scoring, Softmax
+from motionformer.evaluation.classes import SINGLE, Columns, by_task, match_classes
+from motionformer.evaluation.fingerprint import data_fingerprint, model_fingerprint
+from motionformer.evaluation.parts import Scored, open_parts, refuse_others, remove_parts, write_part
+from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
+from motionformer.evaluation.several import Processes, find_processes
+from motionformer.evaluation.views import VideoSource
+from motionformer.models import ModelConfig
+
+Precision = Literal["32", "bf16", "16"]
+Groups = list[list[int]]
+
+
+def evaluate(
+    model: nn.Module,
+    source: VideoSource,
+    *,
+    name: str | None = None,
+    device: str | torch.device | None = None,
+    batch: int = 8,
+    num_workers: int = 0,
+    precision: Precision = "32",
+    scoring: Scoring | None = None,
+    output: str | Path | None = None,
+    seconds_a_part: float = 10.0,
+    show_progress: bool = True,
+) -> Results:
+    """Score every view of every video of `source`; what comes out is the same in every process of a run.
+
+    Args:
+        name: of the model in reports.
+        device: where to compute; where the model is by default. The model is moved there.
+        batch: clips (views) in one forward pass.
+        scoring: `Softmax` by default; `Sigmoid` for videos of several classes.
+        output: folder for `results.csv` and `results.npz`. While running, parts are kept there: the same call goes on
+            after an interruption, and returns at once when all is done. Another model, data or protocol is refused.
+        seconds_a_part: how much work an interruption may cost.
+    """
+    if batch < 1:
+        raise EvaluationError(f"a batch holds at least one clip, not {batch}.")
+    scoring = scoring or Softmax()
+    processes = find_processes()
+    place = _device_of(model) if device is None else torch.device(device)
+    columns, class_names = _match(model, source)
+    header = _header(model, source, name, class_names, scoring, precision)
+    folder = None if output is None else Path(output)
+    if folder is not None and (finished := processes.first_does(lambda: _finished(folder, header))):
+        return finished
+
+    done = processes.first_does(lambda: Scored() if folder is None else open_parts(folder, header))
+    groups = make_groups(len(source.entries), batch // (header.views * header.crops), done)
+    mine = done if processes.is_first else Scored()
+    loader = _loader(source, processes.share(groups), num_workers, place)
+    with _evaluating(model, place), _progress(len(source.entries), len(done), show_progress, processes) as advance:
+        score = _Scorer(model, place, batch, precision, scoring, columns, (header.views, header.crops))
+        for part in _in_parts((score(items) for items in loader), seconds_a_part, advance):
+            if folder is not None:
+                write_part(folder, part)
+            mine.update(part)
+
+    whole = Scored()
+    for share in processes.gather(mine):
+        whole.update(share)
+    results = _put_together(source, header, whole)
+    if folder is not None:
+        processes.first_does(lambda: _finish(folder, results))
+    return results
+
+
+def make_groups(num_videos: int, size: int, done: "Scored | frozenset[int]" = frozenset()) -> Groups:
+    """Neighbours by index, without the videos already done."""
+    size = max(1, size)
+    groups = [range(first, min(first + size, num_videos)) for first in range(0, num_videos, size)]
+    left = [[index for index in group if index not in done] for group in groups]
+    return [group for group in left if group]
+
+
+class _Scorer:
+    """Items of a group to their scores."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        batch: int,
+        precision: Precision,
+        scoring: Scoring,
+        columns: Columns,
+        shape: tuple[int, int],
+    ) -> None:
+        self.model, self.device, self.batch, self.scoring = model, device, batch, scoring
+        self.columns, self.shape, self.precision = columns, shape, precision
+
+    def __call__(self, items: list[tuple[int, Tensor | Failure]]) -> Scored:
+        readable = [(index, views) for index, views in items if isinstance(views, Tensor)]
+        found = Scored(failures={index: one.reason for index, one in items if isinstance(one, Failure)})
+        if not readable:
+            return found
+        scores = self._score(torch.cat([views for _, views in readable]))
+        num_views = self.shape[0] * self.shape[1]
+        for place, (index, views) in enumerate(readable):
+            if len(views) != num_views:
+                raise EvaluationError(f"video {index} came in {len(views)} views; {num_views} were announced.")
+            rows = slice(place * num_views, (place + 1) * num_views)
+            found.scores[index] = {task: all_[rows].reshape(*self.shape, -1) for task, all_ in scores.items()}
+        return found
+
+    def _score(self, views: Tensor) -> dict[str, Float32[np.ndarray, "v _"]]:
+        chunks: dict[str, list[Tensor]] = {task: [] for task in self.columns}
+        for clips in views.split(self.batch):
+            with _autocast(self.device, self.precision):
+                logits = self.model(clips.to(self.device, non_blocking=True))
+            for task, values in (logits if isinstance(logits, Mapping) else {SINGLE: logits}).items():
+                chunks[task].append(self.scoring(values).cpu()[:, self.columns[task]])
+        return {task: _finite(torch.cat(parts).numpy(), task) for task, parts in chunks.items()}
+
+
+class _Items(Dataset[tuple[int, Tensor | Failure]]):
+    def __init__(self, source: VideoSource) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source.entries)
+
+    def __getitem__(self, index: int) -> tuple[int, Tensor | Failure]:
+        return index, self.source.read(index)
+
+
+def _as_they_are(items: list[Any]) -> list[Any]:
+    return items
+
+
+def _loader(source: VideoSource, groups: Groups, num_workers: int, device: torch.device) -> Iterable[Any]:
+    return DataLoader(
+        _Items(source),
+        batch_sampler=groups,
+        num_workers=num_workers,
+        collate_fn=_as_they_are,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def _in_parts(scored: Iterable[Scored], seconds: float, advance: Any) -> Iterator[Scored]:
+    part, since = Scored(), time.monotonic()
+    for group in scored:
+        part.update(group)
+        advance(len(group))
+        if time.monotonic() - since >= seconds:
+            yield part
+            part, since = Scored(), time.monotonic()
+    if len(part):
+        yield part
+
+
+def _put_together(source: VideoSource, header: Header, whole: Scored) -> Results:
+    entries = source.entries
+    missing = [index for index in range(len(entries)) if index not in whole]
+    if missing or len(whole) != len(entries):
+        raise AssertionError(f"{len(missing)} videos were given to no process; the first is {missing[:1]}")
+    scores = {
+        task: np.full((len(entries), header.views, header.crops, len(names)), np.nan, dtype=np.float32)
+        for task, names in header.class_names.items()
+    }
+    for index, of_video in whole.scores.items():
+        for task, values in of_video.items():
+            scores[task][index] = values
+    labels = {task: _labels(source, task, len(names)) for task, names in header.class_names.items()}
+    ids, paths = tuple(entry.id for entry in entries), tuple(entry.path for entry in entries)
+    return Results(header, ids, paths, labels, scores, dict(sorted(whole.failures.items())))
+
+
+def _labels(source: VideoSource, task: str, num_classes: int) -> "np.ndarray[Any, Any]":
+    found = [entry.label[task] if isinstance(entry.label, Mapping) else entry.label for entry in source.entries]
+    if not any(isinstance(label, tuple) for label in found):
+        return np.array([UNKNOWN if label is None else label for label in found], dtype=np.int64)
+    several = np.zeros((len(found), num_classes), dtype=bool)
+    for entry, row, label in zip(source.entries, several, found, strict=True):
+        if not isinstance(label, tuple):
+            raise EvaluationError(f"{entry.id}: its label is {label!r}; other videos have several each (a tuple).")
+        row[list(label)] = True
+    return several
+
+
+def _match(model: nn.Module, source: VideoSource) -> tuple[Columns, dict[str, tuple[str, ...]]]:
+    config = getattr(model, "config", None)
+    if isinstance(config, ModelConfig):
+        return match_classes(config, source.class_names)
+    names = by_task(source.class_names)  # somebody else's model: its outputs are taken to be in the data's order
+    return {task: list(range(len(of_task))) for task, of_task in names.items()}, names
+
+
+def _header(
+    model: nn.Module,
+    source: VideoSource,
+    name: str | None,
+    class_names: dict[str, tuple[str, ...]],
+    scoring: Scoring,
+    precision: Precision,
+) -> Header:
+    config = getattr(model, "config", None)
+    return Header(
+        model=name or getattr(config, "source", None) or type(model).__name__,
+        model_fingerprint=model_fingerprint(model),
+        data=source.name,
+        data_fingerprint=data_fingerprint(source),
+        views=source.num_views,
+        crops=source.num_crops,
+        protocol=source.protocol(),
+        scoring=scoring.name,
+        precision=precision,
+        class_names=class_names,
+    )
+
+
+def _finished(folder: Path, header: Header) -> Results | None:
+    if not (folder / RESULTS).exists():
+        return None
+    results = Results.load(folder)
+    refuse_others(folder, results.header, header)
+    return results
+
+
+def _finish(folder: Path, results: Results) -> None:
+    results.save(folder)
+    remove_parts(folder)
+
+
+def _finite(scores: Float32[np.ndarray, "v k"], task: str) -> Float32[np.ndarray, "v k"]:
+    if not np.isfinite(scores).all():
+        raise EvaluationError(
+            f"the model's output for {task!r} is not a number. Its weights are broken, or it does not bear this"
+            " precision: try 32."
+        )
+    return scores
+
+
+def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    if precision == "32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+@contextmanager
+def _evaluating(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Evaluation mode and no gradients; the mode is put back afterwards."""
+    was_training = model.training
+    model.to(device).eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(was_training)
+
+
+@contextmanager
+def _progress(total: int, done: int, show: bool, processes: Processes) -> Iterator[Any]:
+    """A bar on stderr, where somebody looks at it; several processes are taken to be equally fast."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = show and console.is_terminal and processes.is_first
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        bar = progress.add_task("evaluating", total=total, completed=done)
+        yield lambda count: progress.advance(bar, count * processes.count)

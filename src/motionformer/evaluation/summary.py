@@ -1,0 +1,140 @@
+"""Results become figures: a plain dictionary, for JSON, tables and pictures alike.
+
+Every accuracy is given twice. `all`: over all labelled videos, those that could not be read counted as wrong, which is
+the figure to publish. `readable`: over the videos that could be read. They are equal when nothing failed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from motionformer.evaluation import metrics
+from motionformer.evaluation.classes import SINGLE
+from motionformer.evaluation.epic import is_action_in_top, is_epic
+from motionformer.evaluation.results import Results
+
+TOPS = (1, 5)
+Mask = Bool[np.ndarray, " n"]
+
+
+def summarise(results: Results) -> dict[str, Any]:
+    """Everything but the confusion matrix, which is large."""
+    header = results.header
+    tasks = {task: _summarise_task(results, task) for task in results.tasks}
+    if is_epic(results):
+        tasks["action"] = _summarise_action(results)
+    return {
+        "model": header.model,
+        "model_fingerprint": header.model_fingerprint,
+        "data": header.data,
+        "data_fingerprint": header.data_fingerprint,
+        "videos": len(results),
+        "labelled": int(_labelled(results).sum()),
+        "failed": len(results.failures),
+        "views": header.views,
+        "crops": header.crops,
+        "protocol": header.protocol,
+        "precision": header.precision,
+        "tasks": tasks,
+        "failures": [
+            {"id": results.ids[i], "path": results.paths[i], "reason": why} for i, why in results.failures.items()
+        ],
+    }
+
+
+def confusion(results: Results, task: str = SINGLE) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Row: the true class; column: the predicted. Of the videos that could be read."""
+    return metrics.confusion_matrix(results.averaged(task), results.labels[task])
+
+
+def _summarise_task(results: Results, task: str) -> dict[str, Any]:
+    if results.labels[task].ndim == 2:
+        return _summarise_multilabel(results, task)
+    known = results.labels[task] >= 0
+    names = results.header.class_names[task]
+    if not known.any():
+        return {"num_classes": len(names)}
+    scores, labels = results.averaged(task)[known], results.labels[task][known]
+    readable = results.readable[known]
+    right = metrics.is_in_top(scores, labels, 1)
+    counts, accuracies = metrics.class_accuracy(right, labels, len(names))
+    _, of_readable = metrics.class_accuracy(right[readable], labels[readable], len(names))
+    figures = _twice(lambda top: metrics.is_in_top(scores, labels, top), readable, len(names))
+    figures["all"]["mean_class"] = metrics.mean_over_classes(accuracies)
+    figures["readable"]["mean_class"] = metrics.mean_over_classes(of_readable)
+    found: dict[str, Any] = {"num_classes": len(names), **figures}
+    if readable.any():
+        found["calibration"] = _calibration(scores[readable], labels[readable])
+        by_views = metrics.accuracy_by_views(results.scores[task][known], labels)
+        found["top1_by_views"] = by_views[:, -1].tolist()
+        found["top1_by_crops"] = by_views[-1].tolist()
+    found["classes"] = [
+        {"class": name, "videos": int(count), "top1": None if count == 0 else float(value)}
+        for name, count, value in zip(names, counts, accuracies, strict=True)
+    ]
+    return found
+
+
+def _summarise_action(results: Results) -> dict[str, Any]:
+    """The pair as one thing. The joint rule, not the product of the two accuracies."""
+    known = _labelled(results)
+    sizes = [len(results.header.class_names[task]) for task in ("verb", "noun")]
+    if not known.any():
+        return {"num_classes": sizes[0] * sizes[1]}
+    verb, noun = (results.averaged(task)[known] for task in ("verb", "noun"))
+    verbs, nouns = (results.labels[task][known] for task in ("verb", "noun"))
+    figures = _twice(
+        lambda top: is_action_in_top(verb, noun, verbs, nouns, top), results.readable[known], sizes[0] * sizes[1]
+    )
+    return {"num_classes": sizes[0] * sizes[1], **figures}
+
+
+def _summarise_multilabel(results: Results, task: str) -> dict[str, Any]:
+    """Average precision needs scores, so a failed video gets zeros under `all`: last in every class's ranking."""
+    readable, scores, targets = results.readable, results.averaged(task), results.labels[task]
+    names = results.header.class_names[task]
+    mean, values = metrics.mean_average_precision(np.nan_to_num(scores), targets)
+    readable_mean, _ = metrics.mean_average_precision(scores[readable], targets[readable])
+    return {
+        "num_classes": len(names),
+        "all": {"map": mean},
+        "readable": {"map": readable_mean},
+        "classes": [
+            {"class": name, "videos": int(count), "average_precision": None if count == 0 else float(value)}
+            for name, count, value in zip(names, targets.sum(axis=0), values, strict=True)
+        ],
+    }
+
+
+def _twice(is_right: Callable[[int], Mask], readable: Mask, num_classes: int) -> dict[str, dict[str, float | None]]:
+    """Top-5 of five classes or fewer is always right, and is left out."""
+    found: dict[str, dict[str, float | None]] = {"all": {}, "readable": {}}
+    for top in TOPS:
+        if top == 1 or num_classes > top:
+            right = is_right(top)
+            found["all"][f"top{top}"] = float(right.mean())
+            found["readable"][f"top{top}"] = float(right[readable].mean()) if readable.any() else None
+    return found
+
+
+def _calibration(scores: Any, labels: Any) -> dict[str, Any]:
+    found = metrics.calibration(scores, labels)
+    return {
+        "error": found.error,
+        "bins": [
+            {
+                "videos": int(count),
+                "score": None if count == 0 else float(mean),
+                "accuracy": None if count == 0 else float(a),
+            }
+            for count, mean, a in zip(found.counts, found.confidence, found.accuracy, strict=True)
+        ],
+    }
+
+
+def _labelled(results: Results) -> Mask:
+    masks = [np.ones(len(results), dtype=bool) if one.ndim == 2 else one >= 0 for one in results.labels.values()]
+    every: Mask = np.logical_and.reduce(masks)
+    return every

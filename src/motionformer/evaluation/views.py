@@ -1,0 +1,172 @@
+"""Which views of which videos are scored: v clips along time, each in c crops (SPEC §6). Knows no model.
+
+A source is a list of videos, each read as all its views at once, so that they stay together whatever process or
+worker reads them. A video that cannot be read is a `Failure`, never another video.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from motionformer.data import Annotations, ClipReader, Failure, Record, eval_sampler
+from motionformer.data.clips import ClipTransform, refuse_stride
+from motionformer.data.motion import LEVELS, MotionBenchmark
+from motionformer.data.record import ClassNames, Label
+from motionformer.errors import EvaluationError, VideoError
+from motionformer.models import InputSpec
+from motionformer.video.transforms import eval_transform
+
+Target = Label | tuple[int, ...]  # a tuple: several classes at once (or none of them)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One video of a source: its name in results, where it is, what it shows."""
+
+    id: str
+    path: str
+    label: Target = None
+
+
+@runtime_checkable
+class VideoSource(Protocol):
+    """What can be evaluated."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def class_names(self) -> ClassNames: ...
+    @property
+    def entries(self) -> Sequence[Entry]: ...
+    @property
+    def num_views(self) -> int:
+        """Clips along time."""
+
+    @property
+    def num_crops(self) -> int: ...
+
+    def protocol(self) -> dict[str, Any]:
+        """How views are cut, in plain values: results are only continued or compared under the same."""
+
+    def read(self, index: int) -> Tensor | Failure:
+        """All views of a video `[v·c 3 t H W]`, clip by clip, each in all crops."""
+
+
+class FileVideos:
+    """The videos of a data set, cut as a model wants them; `views` and `crops` default to the model's own."""
+
+    def __init__(
+        self,
+        annotations: Annotations,
+        spec: InputSpec,
+        *,
+        views: int | None = None,
+        crops: int | None = None,
+        decoder: str = "pyav",
+        time_limit: float = 30.0,
+    ) -> None:
+        self.spec = _with_views(spec, views, crops)
+        self.annotations = annotations
+        sampler = eval_sampler(self.spec)
+        refuse_stride(annotations.sampling, sampler, annotations.name)
+        self.reader = ClipReader(sampler, crop_transforms(self.spec), decoder, time_limit)
+        self.name = annotations.name + (f" ({annotations.split})" if annotations.split else "")
+        self.class_names = annotations.class_names
+        self.num_views, self.num_crops = self.spec.views, self.spec.crops
+        self.entries = tuple(
+            Entry(name, str(record.path), record.label)
+            for name, record in zip(_ids(annotations.records), annotations.records, strict=True)
+        )
+
+    def protocol(self) -> dict[str, Any]:
+        return asdict(self.spec)
+
+    def read(self, index: int) -> Float[Tensor, "v 3 t H W"] | Failure:
+        record = self.annotations.records[index]
+        try:
+            clip, _ = self.reader.read(record)
+        except VideoError as error:
+            reason = error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
+            return Failure(str(record.path), reason, index, record.label, record.line)
+        return clip.reshape(-1, *clip.shape[-4:])
+
+
+class MotionVideos:
+    """The built-in benchmark. A made clip has exactly the model's frames and size, so it is a single view."""
+
+    num_views = num_crops = 1
+
+    def __init__(self, benchmark: MotionBenchmark, spec: InputSpec) -> None:
+        if (benchmark.frames, benchmark.size, benchmark.size) != (spec.frames, spec.height, spec.width):
+            raise EvaluationError(
+                f"the motion benchmark makes {benchmark.frames} frames of {benchmark.size} × {benchmark.size}; the"
+                f" model takes {spec.frames} of {spec.height} × {spec.width}."
+            )
+        self.benchmark, self.spec = benchmark, spec
+        self.class_names: tuple[str, ...] = benchmark.classes
+        level = next((name for name, one in LEVELS.items() if one == benchmark.level), "custom")
+        self.name = f"motion:{level} ({benchmark.split}, seed {benchmark.seed})"
+        self.transform = eval_transform(spec)
+        labels = [index % len(benchmark.classes) for index in range(len(benchmark))]
+        self.entries = tuple(Entry(f"{benchmark.split}-{i:05d}", "", label) for i, label in enumerate(labels))
+
+    def protocol(self) -> dict[str, Any]:
+        level = asdict(self.benchmark.level)
+        return {**asdict(self.spec), "views": 1, "crops": 1, "level": level, "seed": self.benchmark.seed}
+
+    def read(self, index: int) -> Float[Tensor, "v 3 t H W"] | Failure:
+        clip = self.benchmark[index]
+        view, label = self.transform.with_label(clip.frames, clip.label)
+        assert label == self.entries[index].label
+        return view[None]
+
+
+def crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
+    """The centre, or the three along the long side."""
+    if spec.crops == 1:
+        return (eval_transform(spec),)
+    return (eval_transform(spec, 0), eval_transform(spec, 1), eval_transform(spec, 2))
+
+
+def _with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSpec:
+    crops = spec.crops if crops is None else crops
+    if crops not in (1, 3):
+        raise EvaluationError(f"crops is 1 (the centre) or 3 (along the long side); not {crops}.")
+    if spec.sampling == "segments":
+        if views is not None and views != 1:
+            raise EvaluationError(
+                f"{views} views were asked for, but this model's clip is made of segments of the whole video: that is"
+                " one view. Leave views out, or use 3 crops."
+            )
+        return replace(spec, views=1, crops=crops)
+    views = spec.views if views is None else views
+    if views < 1:
+        raise EvaluationError(f"needs at least one view, not {views}.")
+    return replace(spec, views=views, crops=crops)
+
+
+def _ids(records: Sequence[Record]) -> list[str]:
+    """The list's own names, or paths below the folder that holds all of them: the same on every machine."""
+    parents = {record.path.parent for record in records}
+    base = Path(os.path.commonpath(parents)) if len(parents) > 1 else next(iter(parents)).parent
+    names = [record.id or _place(record, base) for record in records]
+    times = Counter(names)  # a piece listed with two labels
+    seen: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        if times[name] > 1:
+            seen[name] += 1
+            names[i] = f"{name}#{seen[name]}"
+    return names
+
+
+def _place(record: Record, base: Path) -> str:
+    name = record.path.relative_to(base).as_posix()
+    if record.start is None and record.end is None:
+        return name
+    return f"{name}@{record.start or 0:g}-" + ("" if record.end is None else f"{record.end:g}")
