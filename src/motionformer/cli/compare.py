@@ -57,7 +57,11 @@ def _print(found: "Comparison", console: "Console", show: int) -> None:
 
     say(f"A: {found.a}")
     say(f"B: {found.b}")
-    table = Table("top-1, %", title=f"{found.videos} videos, {found.task}", title_justify="left")
+    table = Table(
+        "top-1, %",
+        title=f"{found.videos} videos" + ("" if found.task == "class" else f", {found.task}"),
+        title_justify="left",
+    )
     for name in ("A", "B", "gain"):
         table.add_column(name, justify="right")
     gain = found.b_top1 - found.a_top1

@@ -65,11 +65,13 @@ def evaluate(
     from rich.console import Console
 
     from motionformer import evaluation
+    from motionformer.evaluation.classes import order_note
     from motionformer.evaluation.several import joined_processes
     from motionformer.weights import load_model
 
     if pictures and out is None:
         raise typer.BadParameter("figures go into --out: give a folder.", param_hint="--pictures")
+    say = Console(stderr=True, quiet=as_json)
     place = _find_device(device)
     loaded = load_model(model)
     source = evaluation.open_source(
@@ -83,7 +85,10 @@ def evaluate(
         class_names=classes,
         seed=seed,
     )
+    told = [*getattr(source, "notes", ()), order_note(loaded.config, source.class_names)]
     with joined_processes(place) as processes:
+        for line in filter(None, told if processes.is_first else ()):
+            say.print(line, highlight=False, markup=False, soft_wrap=True)
         results = evaluation.evaluate(
             loaded,
             source,
@@ -120,17 +125,16 @@ def _write_extras(results: Any, pictures: Path | None, challenge: Path | None) -
 
 
 def _find_device(name: str) -> "torch.device":
-    """auto: this process's GPU where there is one."""
+    """auto: a GPU where there is one; under torchrun each process has its own."""
     import os
 
     import torch
 
+    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        name = own if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
-        found = torch.device(name)
+        found = torch.device(own if name == "cuda" else name)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

@@ -45,6 +45,14 @@ def match_classes(config: ModelConfig, names: ClassNames) -> tuple[Columns, dict
     return columns, wanted
 
 
+def order_note(config: ModelConfig, names: ClassNames) -> str | None:
+    """What to tell the user where only the order says which output is which class."""
+    if config.labels is not None or not names:
+        return None
+    shown = "; ".join(f"{_some(of_task)}" for of_task in by_task(names).values())
+    return f"note: the model does not name its classes; its outputs are taken to be in the data's order: {shown}"
+
+
 def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
     numbered = all(name == str(index) for index, name in enumerate(wanted))
     if numbered:  # a list with numbers for labels: no names to compare

@@ -99,10 +99,10 @@ def mean_average_precision(
     import torch
     from torchmetrics.functional.classification import multilabel_average_precision
 
-    k = scores.shape[1]
-    found = multilabel_average_precision(
-        torch.from_numpy(scores), torch.from_numpy(targets).long(), num_labels=k, average="none"
-    )
-    values = found.reshape(k).double().numpy()
-    values = np.where(targets.any(axis=0), values, np.nan)
+    values = np.full(scores.shape[1], np.nan)
+    there = targets.any(axis=0)
+    if there.any():
+        ours, truth = torch.from_numpy(scores[:, there]), torch.from_numpy(targets[:, there]).long()
+        found = multilabel_average_precision(ours, truth, num_labels=int(there.sum()), average="none")
+        values[there] = found.double().numpy()
     return mean_over_classes(values), values

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.results import Results
@@ -35,7 +36,7 @@ def draw_pictures(results: Results, folder: Path) -> list[Path]:
     return written
 
 
-def draw_confusion(counts: "np.ndarray[Any, Any]", names: tuple[str, ...]) -> "Figure":
+def draw_confusion(counts: Int64[np.ndarray, "k k"], names: tuple[str, ...]) -> "Figure":
     """Rows are normalised: each shows where the videos of one class went."""
     k = len(names)
     side = min(14.0, max(4.5, 2.5 + 0.42 * k)) if k <= MAX_NAMED else 9.0

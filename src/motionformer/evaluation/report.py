@@ -26,9 +26,9 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10) 
     for task, found in summary["tasks"].items():
         prefix = "" if task == SINGLE else f"{task}: "
         if len(found.get("top1_by_views", [])) > 1:
-            _say(console, f"{prefix}top-1 by temporal views: {_curve(found['top1_by_views'])}")
+            _say(console, f"{prefix}top-1, %, by number of temporal views: {_curve(found['top1_by_views'])}")
         if len(found.get("top1_by_crops", [])) > 1:
-            _say(console, f"{prefix}top-1 by crops: {_curve(found['top1_by_crops'])}")
+            _say(console, f"{prefix}top-1, %, by number of crops: {_curve(found['top1_by_crops'])}")
         if "calibration" in found:
             _say(console, f"{prefix}expected calibration error: {_percent(found['calibration']['error'])}")
         if show and "classes" in found and summary["labelled"]:
@@ -103,7 +103,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def _curve(values: list[float]) -> str:
-    return ", ".join(f"{count}: {_percent(value, '')}" for count, value in enumerate(values, start=1))
+    return ", ".join(f"{count} → {_percent(value, '')}" for count, value in enumerate(values, start=1))
 
 
 def _percent(value: float | None, sign: str = " %") -> str:

@@ -77,7 +77,7 @@ class Results:
     header: Header
     ids: tuple[str, ...]
     paths: tuple[str, ...]
-    labels: dict[str, Shaped[np.ndarray, "n *_"]]
+    labels: dict[str, Shaped[np.ndarray, "n ..."]]
     scores: dict[str, Float32[np.ndarray, "n v c _"]]
     failures: dict[int, str]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Shaped
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
@@ -192,7 +192,7 @@ def _put_together(source: VideoSource, header: Header, whole: Scored) -> Results
     return Results(header, ids, paths, labels, scores, dict(sorted(whole.failures.items())))
 
 
-def _labels(source: VideoSource, task: str, num_classes: int) -> "np.ndarray[Any, Any]":
+def _labels(source: VideoSource, task: str, num_classes: int) -> Shaped[np.ndarray, "n ..."]:
     found = [entry.label[task] if isinstance(entry.label, Mapping) else entry.label for entry in source.entries]
     if not any(isinstance(label, tuple) for label in found):
         return np.array([UNKNOWN if label is None else label for label in found], dtype=np.int64)

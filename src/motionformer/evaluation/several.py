@@ -71,6 +71,8 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ or distributed.is_initialized():
         yield find_processes()
         return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield find_processes()

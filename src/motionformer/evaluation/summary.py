@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 
 from motionformer.evaluation import metrics
 from motionformer.evaluation.classes import SINGLE
@@ -44,7 +44,7 @@ def summarise(results: Results) -> dict[str, Any]:
     }
 
 
-def confusion(results: Results, task: str = SINGLE) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def confusion(results: Results, task: str = SINGLE) -> Int64[np.ndarray, "k k"]:
     """Row: the true class; column: the predicted. Of the videos that could be read."""
     return metrics.confusion_matrix(results.averaged(task), results.labels[task])
 

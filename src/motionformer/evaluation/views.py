@@ -78,6 +78,7 @@ class FileVideos:
         self.reader = ClipReader(sampler, crop_transforms(self.spec), decoder, time_limit)
         self.name = annotations.name + (f" ({annotations.split})" if annotations.split else "")
         self.class_names = annotations.class_names
+        self.notes = (annotations.how, *(f"note: {note}" for note in annotations.notes))
         self.num_views, self.num_crops = self.spec.views, self.spec.crops
         self.entries = tuple(
             Entry(name, str(record.path), record.label)
