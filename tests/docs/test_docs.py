@@ -44,7 +44,15 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_command_has_a_page_and_the_readme_names_it() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for words in (("info",), ("convert",), ("data", "check"), ("data", "shard"), ("doctor",)):
+    for words in (
+        ("info",),
+        ("convert",),
+        ("data", "check"),
+        ("data", "shard"),
+        ("doctor",),
+        ("evaluate",),
+        ("compare",),
+    ):
         name = "-".join(words)
         assert f"docs/commands/{name}.md" in readme
         help_text = CliRunner().invoke(app, [*words, "--help"]).output

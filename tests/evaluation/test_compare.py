@@ -109,8 +109,8 @@ def test_what_does_not_belong_together_is_refused() -> None:
         compare(a, replace(a, labels={"class": (LABELS + 1) % 6}))
     with pytest.raises(EvaluationError, match="different classes"):
         compare(a, replace(a, header=replace(a.header, class_names={"class": tuple("uvwxyz")})))
+    unlabelled = replace(a, labels={"class": np.full(50, -1)})
     with pytest.raises(EvaluationError, match="no labels"):
-        unlabelled = replace(a, labels={"class": np.full(50, -1)})
         compare(unlabelled, unlabelled)
 
 

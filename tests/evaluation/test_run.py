@@ -112,6 +112,7 @@ def test_finished_is_not_done_again(tmp_path: Path) -> None:
     assert again.read_indices == []
     assert (first.scores["class"] == second.scores["class"]).all()
     assert first.header == second.header
+    assert first.header.to_json() == second.header.to_json()
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -144,6 +144,8 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path) -> None:
         results.save(folder)
         again = Results.load(folder)
         assert again.header == results.header
+        assert summarise(again) == summarise(results)
+        assert json.dumps(summarise(again)) == json.dumps(summarise(results))  # tasks in the same order, too
         assert (again.ids, again.paths, again.failures) == (results.ids, results.paths, results.failures)
         for task in results.tasks:
             np.testing.assert_array_equal(again.scores[task], results.scores[task])

@@ -51,7 +51,7 @@ class Header:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Header":

@@ -5,6 +5,7 @@ memory depends on the batch and never on the number of views. Groups are cut by 
 after how many interruptions, does not change a bit of it.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -228,7 +229,7 @@ def _header(
         data_fingerprint=data_fingerprint(source),
         views=source.num_views,
         crops=source.num_crops,
-        protocol=source.protocol(),
+        protocol=json.loads(json.dumps(source.protocol())),  # as it will come back from a file
         scoring=scoring.name,
         precision=precision,
         class_names=class_names,

@@ -1,0 +1,176 @@
+"""`motionformer evaluate`, as a user types it."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from motionformer.cli import app
+from motionformer.data.motion import CLASSES, write_videos
+from motionformer.errors import MotionformerError
+from motionformer.evaluation import Results, open_source
+from motionformer.models import Motionformer, create_model
+from motionformer.weights import load_model
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+def tiny(**options: object) -> Motionformer:
+    torch.manual_seed(0)
+    model = create_model("motionformer-tiny", frames=4, size=32, dim=32, depth=1, num_heads=2, **options)  # type: ignore[arg-type]
+    torch.nn.init.normal_(model.head.classifier.weight)  # type: ignore[union-attr, arg-type]
+    return model
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`videos/`: nine clips of eight classes, one of them broken; `model/`: knows the classes, in another order."""
+    root = tmp_path_factory.mktemp("place")
+    write_videos(root / "videos", "easy", 8, frames=12, size=32)
+    (root / "videos/up/broken.mp4").write_text("no video")
+    tiny(labels=CLASSES).save_pretrained(root / "model")
+    return root
+
+
+def test_it_prints_tables_and_keeps_everything(place: Path, tmp_path: Path) -> None:
+    options = ["--views", "2", "--crops", "3", "--workers", "0", "--out", str(tmp_path), "--pictures"]
+    result = runner.invoke(app, ["evaluate", str(place / "model"), str(place / "videos"), *options])
+    assert result.exit_code == 0, result.output
+    assert "9 videos, 2 views × 3 crops" in result.output
+    assert "all videos, failed ones wrong" in result.output
+    assert "readable videos only" in result.output
+    assert "1 of 9 videos could not be read" in result.output
+    assert "moov atom not found" in result.output or "Invalid data" in result.output
+    names = {file.name for file in tmp_path.iterdir()}
+    files = {"results.csv", "results.npz", "summary.json", "classes.csv", "confusion.csv"}
+    assert names == files | {"confusion.png", "reliability.png", "views.png"}
+
+
+def test_the_scores_are_the_models_in_the_datas_order(place: Path, tmp_path: Path) -> None:
+    """The folder's classes are in alphabetical order, the model's are not: columns go by name."""
+    options = ["--views", "2", "--workers", "0", "--batch", "3", "--out", str(tmp_path)]
+    runner.invoke(app, ["evaluate", str(place / "model"), str(place / "videos"), *options], catch_exceptions=False)
+    found = Results.load(tmp_path)
+    model = load_model(place / "model")
+    views = open_source(place / "videos", model.config.input, views=2).read(0)
+    assert isinstance(views, torch.Tensor)
+    with torch.inference_mode():
+        scores = model(views).softmax(-1).mean(0)  # type: ignore[union-attr]
+    named = dict(zip(CLASSES, scores.tolist(), strict=True))
+    order = found.header.class_names["class"]
+    assert order == tuple(sorted(CLASSES)) != CLASSES
+    np.testing.assert_allclose(found.averaged("class")[0], [named[name] for name in order], atol=1e-6)
+    with (tmp_path / "results.csv").open() as file:
+        assert next(csv.DictReader(file))["prediction_name"] == max(named, key=lambda name: named[name])
+
+
+def test_json_is_nothing_but_json(place: Path) -> None:
+    options = ["--workers", "0", "--json"]
+    result = runner.invoke(app, ["evaluate", str(place / "model"), str(place / "videos"), *options])
+    summary = json.loads(result.stdout)
+    assert summary["failed"] == 1
+    assert summary["failures"][0]["path"].endswith("broken.mp4")
+    found = summary["tasks"]["class"]
+    assert found["all"]["top1"] == pytest.approx(found["readable"]["top1"] * 8 / 9)
+    assert sum(one["videos"] for one in found["classes"]) == 9
+
+
+def test_the_same_command_again_does_nothing_again(place: Path, tmp_path: Path) -> None:
+    data = tmp_path / "videos"
+    shutil.copytree(place / "videos", data)
+    words = ["evaluate", str(place / "model"), str(data), "--workers", "0", "--out", str(tmp_path / "out"), "--json"]
+    first = runner.invoke(app, words).stdout
+    for file in data.rglob("*.mp4"):
+        file.write_text("the results do not need it any more")
+    assert runner.invoke(app, words).stdout == first
+
+
+def test_strict_makes_a_failed_video_an_error(place: Path) -> None:
+    words = ["evaluate", str(place / "model"), str(place / "videos"), "--workers", "0"]
+    assert runner.invoke(app, [*words, "--strict"]).exit_code == 1
+    assert runner.invoke(app, words).exit_code == 0
+
+
+def test_the_built_in_benchmark(place: Path) -> None:
+    result = runner.invoke(app, ["evaluate", str(place / "model"), "motion:easy:16", "--workers", "0", "--json"])
+    summary = json.loads(result.stdout)
+    assert summary["videos"] == 16
+    assert summary["data"] == "motion:easy (test, seed 0)"
+    assert all(one["videos"] == 2 for one in summary["tasks"]["class"]["classes"])
+
+
+def test_without_class_names_the_user_is_told(tmp_path: Path) -> None:
+    tiny().save_pretrained(tmp_path / "model")
+    result = runner.invoke(app, ["evaluate", str(tmp_path / "model"), "motion:easy:8", "--workers", "0"])
+    assert "outputs are taken to be in the data's order: 'right', 'up-right'" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"num_classes": 5}, [], "the model has 5 classes, the data has 8"),
+        ({"labels": tuple("abcdefgh")}, [], "which the model does not know"),
+        ({}, ["--crops", "2"], "crops is 1"),
+        ({}, ["--split", "all"], "no split 'all'"),
+    ],
+)
+def test_what_does_not_fit_is_said(
+    place: Path, tmp_path: Path, change: dict[str, object], options: list[str], message: str
+) -> None:
+    tiny(**change).save_pretrained(tmp_path / "model")
+    words = ["evaluate", str(tmp_path / "model"), str(place / "videos"), *options]
+    with pytest.raises(MotionformerError, match=message):
+        runner.invoke(app, words, catch_exceptions=False)
+
+
+def test_another_model_is_not_mixed_in(place: Path, tmp_path: Path) -> None:
+    words = ["motion:easy:8", "--workers", "0", "--out", str(tmp_path / "out")]
+    runner.invoke(app, ["evaluate", str(place / "model"), *words], catch_exceptions=False)
+    other = tiny(labels=CLASSES)
+    torch.nn.init.zeros_(other.norm.bias[:1])
+    torch.nn.init.ones_(other.norm.bias[1:])
+    other.save_pretrained(tmp_path / "other")
+    with pytest.raises(MotionformerError, match=r"differs from this one .* in model fingerprint"):
+        runner.invoke(app, ["evaluate", str(tmp_path / "other"), *words], catch_exceptions=False)
+
+
+def test_wrong_usage_exits_with_two(place: Path) -> None:
+    for options in (["--device", "abacus"], ["--pictures"], ["--views", "0"], ["--precision", "64"]):
+        result = runner.invoke(app, ["evaluate", str(place / "model"), "motion:easy", *options])
+        assert result.exit_code == 2, (options, result.output)
+
+
+def test_an_epic_submission(tmp_path: Path) -> None:
+    """The published list's columns, the test part without labels: scores and a submission, no figures."""
+    write_videos(tmp_path / "videos", "easy", 8, frames=12, size=32)
+    for number, file in enumerate(sorted((tmp_path / "videos").rglob("*.mp4"))):
+        file.rename(tmp_path / f"P01_{number:02d}.MP4")
+    rows = [f"P01_{i:02d}_0,P01,P01_{i:02d},00:00:00.25,00:00:01.25" for i in range(8)]
+    header = "narration_id,participant_id,video_id,start_timestamp,stop_timestamp"
+    (tmp_path / "EPIC_100_test_timestamps.csv").write_text("\n".join([header, *rows]))
+    model = tiny()
+    config = replace(model.config, num_classes={"verb": 97, "noun": 300})
+    Motionformer(config).save_pretrained(tmp_path / "model")
+    words = ["evaluate", str(tmp_path / "model"), str(tmp_path), "--split", "test", "--workers", "0"]
+    result = runner.invoke(app, [*words, "--challenge", str(tmp_path / "test.json")])
+    assert result.exit_code == 0, result.output
+    assert "no labels" in result.output
+    sent = json.loads((tmp_path / "test.json").read_text())["results"]
+    assert list(sent) == [f"P01_{i:02d}_0" for i in range(8)]
+    assert len(sent["P01_00_0"]["action"]) == 100
+
+
+def test_real_videos(shared: Path, tmp_path: Path) -> None:
+    tiny(num_classes=5).save_pretrained(tmp_path / "model")
+    data = shared / "data" / "gestures"
+    if not data.is_dir():
+        pytest.skip("no gestures beside the checkout")
+    words = ["evaluate", str(tmp_path / "model"), str(data), "--split", "test", "--workers", "0", "--json"]
+    summary = json.loads(runner.invoke(app, words).stdout)
+    assert (summary["videos"], summary["failed"]) == (66, 0)
