@@ -72,7 +72,7 @@ def evaluate(
     if pictures and out is None:
         raise typer.BadParameter("figures go into --out: give a folder.", param_hint="--pictures")
     say = Console(stderr=True, quiet=as_json)
-    place = _find_device(device)
+    place = find_device(device)
     loaded = load_model(model)
     source = evaluation.open_source(
         data,
@@ -124,7 +124,7 @@ def _write_extras(results: Any, pictures: Path | None, challenge: Path | None) -
         draw_pictures(results, pictures)
 
 
-def _find_device(name: str) -> "torch.device":
+def find_device(name: str) -> "torch.device":
     """auto: a GPU where there is one; under torchrun each process has its own."""
     import os
 
