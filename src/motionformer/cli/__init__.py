@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from motionformer.cli import compare, convert, data, doctor, evaluate, info
+from motionformer.cli import compare, convert, data, doctor, evaluate, features, info, predict
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app.command()(convert.convert)
 app.add_typer(data.app, name="data")
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
+app.command(help=predict.PREDICT_HELP)(predict.predict)
+app.command(help=features.FEATURES_HELP)(features.features)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 

@@ -26,7 +26,8 @@ def _videos_at(path: Path) -> list[Path]:
         return _below(path)
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
-    matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
+    names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob refuses absolute patterns)
+    matches = [Path(name) for name in sorted(names)]
     videos = [video for match in matches for video in _matched(match)]
     if not videos:
         raise VideoError("this pattern matches no video", path)

@@ -1,4 +1,4 @@
-"""The newest window of a source that does not wait: a thread reads, the ring buffer forgets, the model looks when free."""
+"""The newest window of a live source: a thread reads, a ring buffer forgets, the model looks when free."""
 
 import threading
 from collections import deque

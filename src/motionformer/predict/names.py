@@ -25,7 +25,7 @@ def find_names(config: ModelConfig, labels: LabelSource | None = None) -> tuple[
     sizes = config.num_classes if isinstance(config.num_classes, Mapping) else {SINGLE: config.num_classes}
     if any(size == 0 for size in sizes.values()):
         raise EvaluationError(
-            "the model has no classes (num_classes=0), so it predicts nothing; `motionformer features` takes its tokens."
+            "the model has no classes (num_classes=0), so it predicts nothing; `motionformer features` suits it."
         )
     if labels is not None:
         return _fitting(by_task(read_labels(labels)), sizes, labels), None
@@ -60,8 +60,10 @@ def read_labels(source: LabelSource) -> ClassNames:
 
 
 def _from_folder(folder: Path) -> ClassNames:
-    files = {task: next((folder / name for name in names if (folder / name).exists()), None)
-             for task, names in CLASS_FILES.items()}
+    files = {
+        task: next((folder / name for name in names if (folder / name).exists()), None)
+        for task, names in CLASS_FILES.items()
+    }
     if all(files.values()):
         return {task: _by_key(file) for task, file in files.items() if file is not None}
     if (folder / CLASS_FILE).exists():

@@ -67,12 +67,12 @@ class Predictor:
         self.device = find_device(model, device)
         self.model = model.to(self.device).eval()
         self.spec = with_views(model.config.input, views, crops)
-        self.labels, self.note = find_names(model.config, labels)
+        self.labels, note = find_names(model.config, labels)
         self.time_limit = time_limit
         self.reader = ViewReader(self.spec, decoder, time_limit)
         self.score = Scorer(self.model, self.device, batch, precision)
-        if self.note:
-            log.warning("%s", self.note)
+        if note:
+            log.warning("note: %s", note)
 
     @classmethod
     def from_pretrained(
@@ -81,8 +81,10 @@ class Predictor:
         """With the weights that `load_model` finds under this name or path."""
         return cls(load_model(source), device=device, **options)
 
-    @overload
-    def __call__(self, video: PathLikeStr | Tensor, *, fps: float | None = None) -> Prediction: ...
+    @overload  # a str is an iterable of str too, but the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]
+        self, video: PathLikeStr | Tensor, *, fps: float | None = None
+    ) -> Prediction: ...
     @overload
     def __call__(self, video: Iterable[PathLikeStr], *, fps: float | None = None) -> Iterator[Prediction]: ...
     def __call__(

@@ -86,13 +86,14 @@ class Timeline:
 
     def _runs(self, is_above: Any) -> Iterator[tuple[int, int]]:
         """First and last window of every run; a hop longer than a window leaves gaps that end runs."""
-        first: int | None = None
+        run: list[int] = []
         for i in np.flatnonzero(is_above).tolist():
-            if first is not None and i == last + 1 and (self.windows[i].start or 0.0) <= (self.windows[last].end or 0.0):
-                last = i
-                continue
-            if first is not None:
-                yield first, last
-            first = last = i
-        if first is not None:
-            yield first, last
+            if run and not (i == run[-1] + 1 and self._touch(run[-1], i)):
+                yield run[0], run[-1]
+                run = []
+            run.append(i)
+        if run:
+            yield run[0], run[-1]
+
+    def _touch(self, before: int, after: int) -> bool:
+        return (self.windows[after].start or 0.0) <= (self.windows[before].end or 0.0)

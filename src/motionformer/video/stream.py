@@ -53,8 +53,9 @@ def stream_video(
         yield FrameStream(image_rate, (folder.read([i])[0] for i in range(folder.metadata.num_frames)))
         return
     container, stream = open_container(path, Deadline(time_limit), num_threads)
-    with container, explained(path):
-        yield FrameStream(_rate(stream), _explain(path, _upright(decode_all(container, stream, Deadline(None)), stream)))
+    with container:
+        decoded = decode_all(container, stream, Deadline(None))
+        yield FrameStream(_rate(stream), _explain(path, _upright(decoded, stream)))
 
 
 @contextmanager
