@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from motionformer.predict.run import Work
 
 DEFAULT_MODEL = "k400_motionformer_224_16x4"
+SHOWN = 50
+"""Videos printed where a file holds all of them."""
 PREDICT_HELP = """Say what happens in videos: files, folders, folders of frames, or patterns.
 
 Frames are picked, and clips and crops averaged, as the weights were tested; `--views 1 --crops 1` is a quick look.
@@ -80,7 +82,7 @@ def predict(
     if resume and kept is None:
         raise typer.BadParameter("give --json FILE or --csv FILE: results are kept beside it.", param_hint="--resume")
     place = find_device(device)
-    videos = find_inputs(paths)
+    videos = [video.path for video in find_inputs(paths)]
     _refuse_one_plot_for_all(plot, len(videos))
     only_first_talks()
     predictor = Predictor.from_pretrained(
@@ -120,7 +122,7 @@ def predict(
         if to_screen:
             print(json_text(entries, header), end="")
         else:
-            _print(Console(highlight=False), entries)
+            _print(Console(highlight=False), entries, len(entries) if kept is None else SHOWN)
         tell_failures(say, failed, len(entries))
     if failed:
         raise typer.Exit(1)
@@ -175,7 +177,7 @@ def _refuse_one_plot_for_all(plot: Path | None, num_videos: int) -> None:
         raise typer.BadParameter(f"{num_videos} videos need a folder, not one picture.", param_hint="--plot")
 
 
-def _print(console: "Console", entries: list[dict[str, Any]]) -> None:
+def _print(console: "Console", entries: list[dict[str, Any]], show: int) -> None:
     from rich.table import Table
 
     if any("segments" in entry for entry in entries):
@@ -184,9 +186,12 @@ def _print(console: "Console", entries: list[dict[str, Any]]) -> None:
         table = Table("video", "label", title_justify="left")
     table.add_column("score", justify="right")
     table.columns[0].overflow = "fold"
-    for entry in entries:
+    for entry in entries[:show]:
         _add_rows(table, entry)
-    console.print(table)
+    if table.row_count:
+        console.print(table)
+    if len(entries) > show:
+        console.print(f"… and {len(entries) - show} more in the file")
 
 
 def _add_rows(table: Any, entry: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """Features of many videos: a file each, shared among processes, done ones left alone."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from motionformer.errors import EvaluationError, VideoError
 from motionformer.evaluation.several import find_processes
 from motionformer.predict.feature_files import Format, read_about, write_features
 from motionformer.predict.features import FeatureExtractor
+from motionformer.predict.inputs import Input
 from motionformer.predict.journal import stamp
 
 Entry = dict[str, Any]
@@ -16,7 +16,7 @@ Entry = dict[str, Any]
 
 def extract_all(
     extractor: FeatureExtractor,
-    videos: Sequence[Path],
+    videos: Sequence[Input],
     out: Path,
     *,
     about: Mapping[str, Any],
@@ -30,27 +30,34 @@ def extract_all(
     With `resume`, files that are there are kept, if they say that they are of the same video, model and options.
     """
     processes = find_processes()
-    files = dict(zip(videos, output_files(videos, out, format), strict=True))
+    pairs = list(zip(videos, output_files(videos, out, format), strict=True))
     mine: dict[str, Entry] = {}
-    for video in processes.share(videos):
-        made_of = {**about, **extractor.describe(), "dtype": dtype, "video": video.name, "stamp": stamp(video)}
-        if resume and files[video].exists() and _is_of(files[video], made_of):
-            entry: Entry = {"video": str(video), "file": str(files[video]), "kept": True}
+    for video, file in processes.share(pairs):
+        made_of = {**about, **extractor.describe(), "dtype": dtype, "video": video.name, "stamp": stamp(video.path)}
+        if resume and file.exists() and _is_of(file, made_of):
+            entry: Entry = {"video": str(video.path), "file": str(file), "kept": True}
         else:
-            entry = _extract(extractor, video, files[video], made_of, dtype)
-        mine[str(video)] = entry
+            entry = _extract(extractor, video.path, file, made_of, dtype)
+        mine[str(video.path)] = entry
         on_entry(entry)
     whole: dict[str, Entry] = {}
     for share in processes.gather(mine):
         whole.update(share)
-    return [whole[str(video)] for video in videos]
+    return [whole[str(video.path)] for video in videos]
 
 
-def output_files(videos: Sequence[Path], out: Path, format: Format) -> list[Path]:
-    """Named after the videos, endings included (a.mp4 and a.avi differ), in folders as theirs below what they share."""
-    absolute = [Path(os.path.abspath(video)) for video in videos]  # noqa: PTH100 (a link keeps its own name)
-    base = Path(os.path.commonpath([video.parent for video in absolute]))
-    return [out / f"{video.relative_to(base)}.{format}" for video in absolute]
+def output_files(videos: Sequence[Input], out: Path, format: Format) -> list[Path]:
+    """Named after the videos, endings included: a.mp4 and a.avi differ."""
+    files = [out / f"{video.name}.{format}" for video in videos]
+    taken: dict[Path, Path] = {}
+    for file, video in zip(files, videos, strict=True):
+        if file in taken:
+            raise EvaluationError(
+                f"{taken[file]} and {video.path} would both be written to {file}: give the folder that holds both, or"
+                " run them into two folders."
+            )
+        taken[file] = video.path
+    return files
 
 
 def _extract(extractor: FeatureExtractor, video: Path, file: Path, about: Mapping[str, Any], dtype: str) -> Entry:
