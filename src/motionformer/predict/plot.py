@@ -37,7 +37,8 @@ def _draw_task(timeline: Timeline, task: str, threshold: float, curves: Any, bar
         marker = "o" if len(middles) < 60 else ""
         curves.plot(middles, scores[:, index], color=colours[index], label=names[index], lw=1.6, marker=marker, ms=3)
     curves.axhline(threshold, color="0.4", lw=0.8, ls="--")
-    curves.set(ylim=(0, 1.02), ylabel="score" if task == "class" else f"{task} score")
+    highest = max(float(scores.max()), threshold)
+    curves.set(ylim=(0, min(1.02, 1.15 * highest)), ylabel="score" if task == "class" else f"{task} score")
     curves.set_xlim(0, timeline.duration)
     curves.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     segments = [one for one in timeline.segments(threshold) if one.task == task and one.index in colours]
@@ -49,6 +50,7 @@ def _draw_task(timeline: Timeline, task: str, threshold: float, curves: Any, bar
     if not segments:
         bars.text(0.5, 0.5, f"no score reaches {threshold:g}", transform=bars.transAxes, ha="center", va="center")
     for panel in (curves, bars):
+        panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(axis="x", color="0.9", lw=0.6)
 

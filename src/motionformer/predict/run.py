@@ -7,7 +7,7 @@ gives the file that one run would have given, byte for byte.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from motionformer.data import Failure
 from motionformer.errors import VideoError
@@ -15,13 +15,8 @@ from motionformer.evaluation.several import find_processes
 from motionformer.predict.journal import Entry, Journal, read_journal, remove_journal, stamp
 from motionformer.predict.predictor import Predictor
 
-Advance = Callable[[Entry], None]
-
-
-class Work(Protocol):
-    """Paths to entries, in order. An entry is plain values for JSON; that of a failed video has "failed"."""
-
-    def __call__(self, paths: Sequence[Path]) -> Iterator[Entry]: ...
+Work = Callable[[Sequence[Path]], Iterator[Entry]]
+"""Paths to entries, in order. An entry is plain values for JSON; that of a failed video has "failed"."""
 
 
 def run(
@@ -31,7 +26,7 @@ def run(
     header: Mapping[str, Any],
     journal: Path | None = None,
     resume: bool = False,
-    on_entry: Advance = lambda entry: None,
+    on_entry: Callable[[Entry], None] = lambda entry: None,
 ) -> list[Entry]:
     """The entries of all paths, in their order, in every process.
 
