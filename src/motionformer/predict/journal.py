@@ -44,7 +44,7 @@ class Journal:
         self._write({"key": key, "stamp": mark, "entry": entry})
 
     def _write(self, value: Mapping[str, Any]) -> None:
-        self.stream.write(json.dumps(value, sort_keys=True).encode() + b"\n")
+        self.stream.write(json.dumps(value).encode() + b"\n")
         self.stream.flush()
         os.fsync(self.stream.fileno())
 
