@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from motionformer.errors import EvaluationError
 from motionformer.evaluation import Results, Sigmoid, evaluate
 from motionformer.evaluation.parts import FOLDER
-from motionformer.evaluation.run import make_groups
+from motionformer.evaluation.reading import make_groups
 from motionformer.evaluation.several import joined_processes
 from tests.evaluation.made import NAMES, Linear, Numbers
 
@@ -66,6 +66,48 @@ def test_workers_change_nothing() -> None:
     one, two = (evaluate(Linear(), source, batch=4, num_workers=n) for n in (0, 2))
     assert (one.scores["class"][one.readable] == two.scores["class"][two.readable]).all()
     assert one.failures == two.failures
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), ConnectionResetError(104, "reset")],
+)
+def test_a_decoder_that_dies_is_an_error_and_what_was_done_is_kept(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What torch raises when a worker is gone; a real one would raise it again in the middle of other tests."""
+
+    def dying(source: Any, groups: Any, num_workers: int, device: Any) -> Iterator[Any]:
+        for group in groups[:7]:
+            yield [(index, source.read(index)) for index in group]
+        raise error
+
+    monkeypatch.setattr("motionformer.evaluation.run.load_groups", dying)
+    with pytest.raises(EvaluationError, match="a process that decodes videos died"):
+        evaluate(Linear(), Numbers(), batch=6, num_workers=1, output=tmp_path, seconds_a_part=0.0)
+    monkeypatch.undo()
+    again = Numbers()
+    evaluate(Linear(), again, batch=6, output=tmp_path)
+    assert again.read_indices == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_the_source_is_not_taken_for_a_dead_decoder(workers: int) -> None:
+    class Wrong(Numbers):
+        def read(self, index: int) -> Any:
+            raise ConnectionError("no such server")
+
+    with pytest.raises(ConnectionError, match="no such server"):
+        evaluate(Linear(), Wrong(), num_workers=workers)
+
+
+def test_too_little_memory_says_what_to_do() -> None:
+    class Large(Linear):
+        def forward(self, clip: torch.Tensor) -> Any:
+            raise torch.OutOfMemoryError
+
+    with pytest.raises(EvaluationError, match="6 clips do not fit into the memory of cpu: a smaller batch"):
+        evaluate(Large(), Numbers(), batch=6)
 
 
 @pytest.mark.parametrize("fatal", [0, 1, 6, 10])

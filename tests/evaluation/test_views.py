@@ -56,13 +56,16 @@ def test_names_do_not_depend_on_where_the_folder_is(videos: Path, tmp_path: Path
     names = [entry.id for entry in open_source(videos, SPEC).entries]
     assert names == [entry.id for entry in open_source(elsewhere, SPEC).entries]
     assert names[0] == "down/00006.mp4"
+    listed = tmp_path / "list.csv"
+    listed.write_text(f"up/00002.mp4,up\n{videos.resolve()}/down/00006.mp4,down\n")  # relative and absolute
+    assert [entry.id for entry in open_source(listed, SPEC, root=videos).entries] == ["up/00002.mp4", "down/00006.mp4"]
 
 
 def test_pieces_of_one_video_have_names_of_their_own(videos: Path) -> None:
     listed = videos.parent / "pieces.csv"
     listed.write_text("path,label,start,end\nup/00002.mp4,a,0,1\nup/00002.mp4,b,1,2\nup/00002.mp4,a,1,2\n")
     names = [entry.id for entry in open_source(listed, SPEC, root=videos).entries]
-    assert names == ["up/00002.mp4@0-1", "up/00002.mp4@1-2#1", "up/00002.mp4@1-2#2"]
+    assert names == ["00002.mp4@0-1", "00002.mp4@1-2#1", "00002.mp4@1-2#2"]
 
 
 def test_videos_that_are_not_there_are_failures_but_not_all_of_them(videos: Path) -> None:

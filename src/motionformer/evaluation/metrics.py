@@ -13,7 +13,7 @@ NUM_BINS = 15
 
 def is_in_top(scores: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"], top: int) -> Bool[np.ndarray, " n"]:
     """Whether the true class is among the `top` best; of a video without scores (NaN) it is not."""
-    first = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    first = scores.argmax(axis=1)[:, None] if top == 1 else np.argsort(-scores, axis=1, kind="stable")[:, :top]
     found: Bool[np.ndarray, " n"] = (first == labels[:, None]).any(axis=1) & ~np.isnan(scores).any(axis=1)
     return found
 

@@ -18,7 +18,6 @@ from jaxtyping import Float32, Shaped
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from motionformer.data import Failure
 from motionformer.errors import EvaluationError
@@ -26,13 +25,13 @@ from motionformer.evaluation.aggregate import Scoring, Softmax
 from motionformer.evaluation.classes import SINGLE, Columns, by_task, match_classes
 from motionformer.evaluation.fingerprint import data_fingerprint, model_fingerprint
 from motionformer.evaluation.parts import Scored, open_parts, refuse_others, remove_parts, write_part
+from motionformer.evaluation.reading import all_kept, load_groups, make_groups
 from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.evaluation.several import Processes, find_processes
 from motionformer.evaluation.views import VideoSource
 from motionformer.models import ModelConfig
 
 Precision = Literal["32", "bf16", "16"]
-Groups = list[list[int]]
 
 
 def evaluate(
@@ -74,13 +73,22 @@ def evaluate(
     done = processes.first_does(lambda: Scored() if folder is None else open_parts(folder, header))
     groups = make_groups(len(source.entries), batch // (header.views * header.crops), done)
     mine = done if processes.is_first else Scored()
-    loader = _loader(source, processes.share(groups), num_workers, place)
+    loader = load_groups(source, processes.share(groups), num_workers, place)
+
+    def keep(part: Scored) -> None:
+        if folder is not None:
+            write_part(folder, part)
+        mine.update(part)
+
     with _evaluating(model, place), _progress(len(source.entries), len(done), show_progress, processes) as advance:
         score = _Scorer(model, place, batch, precision, scoring, columns, (header.views, header.crops))
-        for part in _in_parts((score(items) for items in loader), seconds_a_part, advance):
-            if folder is not None:
-                write_part(folder, part)
-            mine.update(part)
+        is_whole = all_kept(_in_parts((score(items) for items in loader), seconds_a_part, advance), keep, num_workers)
+    if not is_whole:
+        raise EvaluationError(
+            "a process that decodes videos died. A broken file can do that (`motionformer data check` finds it), and"
+            " too little memory (fewer workers, a smaller batch). What was written to the output folder is kept: the"
+            " same call goes on from there."
+        )
 
     whole = Scored()
     for share in processes.gather(mine):
@@ -89,14 +97,6 @@ def evaluate(
     if folder is not None:
         processes.first_does(lambda: _finish(folder, results))
     return results
-
-
-def make_groups(num_videos: int, size: int, done: "Scored | frozenset[int]" = frozenset()) -> Groups:
-    """Neighbours by index, without the videos already done."""
-    size = max(1, size)
-    groups = [range(first, min(first + size, num_videos)) for first in range(0, num_videos, size)]
-    left = [[index for index in group if index not in done] for group in groups]
-    return [group for group in left if group]
 
 
 class _Scorer:
@@ -132,36 +132,19 @@ class _Scorer:
     def _score(self, views: Tensor) -> dict[str, Float32[np.ndarray, "v _"]]:
         chunks: dict[str, list[Tensor]] = {task: [] for task in self.columns}
         for clips in views.split(self.batch):
-            with _autocast(self.device, self.precision):
-                logits = self.model(clips.to(self.device, non_blocking=True))
+            logits = self._logits(clips)
             for task, values in (logits if isinstance(logits, Mapping) else {SINGLE: logits}).items():
                 chunks[task].append(self.scoring(values).cpu()[:, self.columns[task]])
         return {task: _finite(torch.cat(parts).numpy(), task) for task, parts in chunks.items()}
 
-
-class _Items(Dataset[tuple[int, Tensor | Failure]]):
-    def __init__(self, source: VideoSource) -> None:
-        self.source = source
-
-    def __len__(self) -> int:
-        return len(self.source.entries)
-
-    def __getitem__(self, index: int) -> tuple[int, Tensor | Failure]:
-        return index, self.source.read(index)
-
-
-def _as_they_are(items: list[Any]) -> list[Any]:
-    return items
-
-
-def _loader(source: VideoSource, groups: Groups, num_workers: int, device: torch.device) -> Iterable[Any]:
-    return DataLoader(
-        _Items(source),
-        batch_sampler=groups,
-        num_workers=num_workers,
-        collate_fn=_as_they_are,
-        pin_memory=device.type == "cuda",
-    )
+    def _logits(self, clips: Tensor) -> Any:
+        try:
+            with _autocast(self.device, self.precision):
+                return self.model(clips.to(self.device, non_blocking=True))
+        except torch.OutOfMemoryError as error:
+            raise EvaluationError(
+                f"{len(clips)} clips do not fit into the memory of {self.device}: a smaller batch."
+            ) from error
 
 
 def _in_parts(scored: Iterable[Scored], seconds: float, advance: Any) -> Iterator[Scored]:

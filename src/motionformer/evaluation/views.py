@@ -155,8 +155,7 @@ def with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSp
 
 def _ids(records: Sequence[Record]) -> list[str]:
     """The list's own names, or paths below the folder that holds all of them: the same on every machine."""
-    parents = {record.path.parent for record in records}
-    base = Path(os.path.commonpath(parents)) if len(parents) > 1 else next(iter(parents)).parent
+    base = Path(os.path.commonpath({record.path.parent.absolute() for record in records}))
     names = [record.id or _place(record, base) for record in records]
     times = Counter(names)  # a piece listed with two labels
     seen: Counter[str] = Counter()
@@ -168,7 +167,7 @@ def _ids(records: Sequence[Record]) -> list[str]:
 
 
 def _place(record: Record, base: Path) -> str:
-    name = record.path.relative_to(base).as_posix()
+    name = Path(os.path.relpath(record.path, base)).as_posix()
     if record.start is None and record.end is None:
         return name
     return f"{name}@{record.start or 0:g}-" + ("" if record.end is None else f"{record.end:g}")
