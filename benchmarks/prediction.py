@@ -90,7 +90,7 @@ def measure(what: str, model: str, file: Path, views: int, crops: int, batch: in
 
 
 def write_clip(file: Path, seconds: int = 10, fps: int = 30, height: int = 256, width: int = 340) -> Path:
-    """H.264 at the size that data sets are stored in; a moving pattern with noise, which costs as much as a real one."""
+    """H.264 at the size that data sets are stored in; a moving pattern with noise, as heavy as a real one."""
     noise = np.random.default_rng(0).integers(0, 40, (height, width, 3))
     rows, columns = np.mgrid[:height, :width]
     with av.open(str(file), "w") as container:

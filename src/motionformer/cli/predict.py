@@ -37,7 +37,7 @@ usage.
 
     motionformer predict match.mp4 --timeline --threshold 0.4 --plot match.png
 
-    torchrun --nproc-per-node 4 --no-python motionformer predict videos/ --csv results.csv
+    torchrun --nproc-per-node 4 $(which motionformer) predict videos/ --csv results.csv
 """
 ModelOption = Annotated[str, typer.Option("--model", "-m", help="Released name, file, or folder of weights.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
