@@ -52,6 +52,8 @@ def test_every_command_has_a_page_and_the_readme_names_it() -> None:
         ("doctor",),
         ("evaluate",),
         ("compare",),
+        ("predict",),
+        ("features",),
     ):
         name = "-".join(words)
         assert f"docs/commands/{name}.md" in readme
