@@ -13,7 +13,7 @@ import torch
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import Motionformer
 from motionformer.predict import Prediction, Predictor, Timeline
-from motionformer.predict.plot import _clock, draw_timeline
+from motionformer.predict.plot import _clock, _step, draw_timeline
 from motionformer.video import open_video, stream
 from motionformer.video.sample import ClipPlan, sliding_windows
 from tests.predict.conftest import make_model
@@ -116,6 +116,7 @@ def test_files_and_picture(tmp_path: Path) -> None:
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert draw_timeline(timeline, tmp_path / "none.png", 1.0).stat().st_size > 0
     assert [_clock(s) for s in (0.0, 61.5, 3600.0)] == ["0:00", "1:01.5", "1:00:00"]
+    assert [_step(s) for s in (0.5, 10.3, 3000.0, 1e6)] == [0.1, 2.0, 300.0, 100800.0]
 
 
 def test_a_short_and_a_broken_video(model: Motionformer, tmp_path: Path) -> None:

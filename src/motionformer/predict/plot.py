@@ -14,6 +14,7 @@ STRONGEST = 6
 def draw_timeline(timeline: Timeline, file: Path, threshold: float = 0.5) -> Path:
     """A PNG (or what the file's ending says), one panel of curves and one of segments for each task."""
     from matplotlib.figure import Figure  # only who draws waits for it
+    from matplotlib.ticker import MultipleLocator
 
     tasks = timeline.tasks
     figure = Figure(figsize=(10, 3.8 * len(tasks)), layout="constrained", dpi=150)
@@ -22,6 +23,7 @@ def draw_timeline(timeline: Timeline, file: Path, threshold: float = 0.5) -> Pat
     for i, task in enumerate(tasks):
         _draw_task(timeline, task, threshold, panels[2 * i, 0], panels[2 * i + 1, 0])
     panels[-1, 0].set_xlabel("time")
+    panels[-1, 0].xaxis.set_major_locator(MultipleLocator(_step(timeline.duration)))
     panels[-1, 0].xaxis.set_major_formatter(_clock)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file)
@@ -53,6 +55,12 @@ def _draw_task(timeline: Timeline, task: str, threshold: float, curves: Any, bar
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(axis="x", color="0.9", lw=0.6)
+
+
+def _step(duration: float) -> float:
+    """Seconds between ticks: a round part of a minute or an hour, ten ticks at most."""
+    steps = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
+    return next((step for step in steps if duration <= 10 * step), 3600.0 * (1 + duration // 36000))
 
 
 def _clock(seconds: float, _: object = None) -> str:
