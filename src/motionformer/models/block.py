@@ -30,8 +30,9 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b n c"]:
-        """The mask, True for real tokens, covers prefix tokens too."""
-        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, key_mask=key_mask)))
+        """The mask, True for real tokens, covers prefix tokens too. An attention without masks works without one."""
+        masks = {} if key_mask is None else {"key_mask": key_mask}
+        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
         return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
 
 
@@ -61,9 +62,10 @@ class DividedBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b n c"]:
-        """The mask, True for real tokens, covers prefix tokens too."""
-        x = x + self.drop_path(self.dropout(self.time_attn(self.norm_time(x), frames, key_mask=key_mask)))
-        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, key_mask=key_mask)))
+        """The mask, True for real tokens, covers prefix tokens too. An attention without masks works without one."""
+        masks = {} if key_mask is None else {"key_mask": key_mask}
+        x = x + self.drop_path(self.dropout(self.time_attn(self.norm_time(x), frames, **masks)))
+        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
         return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
 
 
