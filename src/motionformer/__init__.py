@@ -1,8 +1,9 @@
 """Trajectory attention, Orthoformer and the Motionformer family of video transformers.
 
-    from motionformer import create_model, load_model
+    from motionformer import Predictor, create_model, load_model
     logits = create_model("motionformer-tiny", num_classes=5)(clip)      # clip [b 3 t H W]
     model = load_model("k400_motionformer_224_16x4")
+    Predictor.from_pretrained("k400_motionformer_224_16x4")("clip.mp4").top(5)
 
 Names are imported when first used, so that `motionformer --help` does not wait for PyTorch.
 """
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from motionformer.models import ModelConfig as ModelConfig
     from motionformer.models import Motionformer as Motionformer
     from motionformer.models import create_model as create_model
+    from motionformer.predict import FeatureExtractor as FeatureExtractor
+    from motionformer.predict import Predictor as Predictor
     from motionformer.weights import from_image_weights as from_image_weights
     from motionformer.weights import load_model as load_model
 
@@ -43,6 +46,7 @@ _HOME = {
     ),
     "errors": ("MotionformerError",),
     "models": ("ModelConfig", "Motionformer", "create_model"),
+    "predict": ("FeatureExtractor", "Predictor"),
     "weights": ("from_image_weights", "load_model"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}

@@ -21,6 +21,7 @@ from motionformer.cli import (
     track,
     train,
 )
+from motionformer.cli import compare, convert, data, doctor, evaluate, features, info, predict
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -45,6 +46,10 @@ app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
+app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
+app.command(help=compare.COMPARE_HELP)(compare.compare)
+app.command(help=predict.PREDICT_HELP)(predict.predict)
+app.command(help=features.FEATURES_HELP)(features.features)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 

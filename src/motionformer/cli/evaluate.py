@@ -81,6 +81,7 @@ def evaluate(
         model, data = run["model"], run["data"]
         views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
         kind, root = KindName(run["kind"]), root or run["root"]
+    place = find_device(device)
     loaded = load_model(model)
     source = evaluation.open_source(
         data,
@@ -158,7 +159,7 @@ def _write_extras(results: Any, pictures: Path | None, challenge: Path | None) -
         draw_pictures(results, pictures)
 
 
-def _find_device(name: str) -> "torch.device":
+def find_device(name: str) -> "torch.device":
     """auto: a GPU where there is one; under torchrun each process has its own."""
     import os
 

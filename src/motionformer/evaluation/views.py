@@ -71,7 +71,7 @@ class FileVideos:
         decoder: str = "pyav",
         time_limit: float = 30.0,
     ) -> None:
-        self.spec = _with_views(spec, views, crops)
+        self.spec = with_views(spec, views, crops)
         self.annotations = annotations
         sampler = eval_sampler(self.spec)
         refuse_stride(annotations.sampling, sampler, annotations.name)
@@ -135,7 +135,8 @@ def crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
     return (eval_transform(spec, 0), eval_transform(spec, 1), eval_transform(spec, 2))
 
 
-def _with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSpec:
+def with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSpec:
+    """`spec` with other numbers of clips and crops; None leaves them as they are."""
     crops = spec.crops if crops is None else crops
     if crops not in (1, 3):
         raise EvaluationError(f"crops is 1 (the centre) or 3 (along the long side); not {crops}.")

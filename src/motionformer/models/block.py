@@ -1,7 +1,7 @@
 """Pre-norm transformer blocks (SPEC §2, §3). The attention is given; the block knows only residuals."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 EPS = 1e-6
@@ -27,8 +27,12 @@ class Block(nn.Module):
         self.drop_path = StochasticDepth(drop_path)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "b n c"], frames: int) -> Float[Tensor, "b n c"]:
-        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames)))
+    def forward(
+        self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b n c"]:
+        """The mask, True for real tokens, covers prefix tokens too. An attention without masks works without one."""
+        masks = {} if key_mask is None else {"key_mask": key_mask}
+        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
         return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
 
 
@@ -55,9 +59,13 @@ class DividedBlock(nn.Module):
         self.drop_path = StochasticDepth(drop_path)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "b n c"], frames: int) -> Float[Tensor, "b n c"]:
-        x = x + self.drop_path(self.dropout(self.time_attn(self.norm_time(x), frames)))
-        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames)))
+    def forward(
+        self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b n c"]:
+        """The mask, True for real tokens, covers prefix tokens too. An attention without masks works without one."""
+        masks = {} if key_mask is None else {"key_mask": key_mask}
+        x = x + self.drop_path(self.dropout(self.time_attn(self.norm_time(x), frames, **masks)))
+        x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
         return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,43 @@
+"""What commands over many videos share: a bar while they run, a list of what failed at the end."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from motionformer.evaluation.several import Processes
+
+NAMED = 20
+
+
+@contextmanager
+def progress(console: "Console", what: str, total: int, processes: "Processes") -> Iterator[Callable[[Any], None]]:
+    """On stderr, where somebody looks at it; several processes are taken to be equally fast."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = console.is_terminal and processes.is_first
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bars:
+        bar = bars.add_task(what, total=total)
+        yield lambda entry: bars.advance(bar, processes.count)
+
+
+def tell_failures(console: "Console", failed: Sequence[dict[str, Any]], total: int) -> None:
+    """How many videos could not be read, which, and why."""
+    if not failed:
+        return
+    console.print(f"{len(failed)} of {total} videos could not be read:", style="red")
+    for entry in failed[:NAMED]:
+        console.print(f"  {entry['video']}: {entry['failed']}", markup=False)
+    if len(failed) > NAMED:
+        console.print(f"  … and {len(failed) - NAMED} more")
+
+
+def only_first_talks() -> None:
+    """Of several processes, the others keep what they notice to themselves: the first notices the same."""
+    if os.environ.get("RANK", "0") != "0":
+        logging.getLogger("motionformer").setLevel(logging.ERROR)

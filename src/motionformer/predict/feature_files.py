@@ -1,0 +1,80 @@
+"""Features on disk: one npz or safetensors file a video, whole or not at all, that says what it holds.
+
+`values` and `times` as in `Features`; what made them is JSON, in the array `about` (npz) or in the metadata
+(safetensors). Values go through a file on their way, so that an hour of tokens does not have to fit into memory; only
+writing safetensors takes all of a video's values at once.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, Literal
+from zipfile import BadZipFile
+
+import numpy as np
+from jaxtyping import Shaped
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from motionformer.errors import EvaluationError
+from motionformer.evaluation.results import write_whole
+from motionformer.predict.features import Features
+
+Format = Literal["npz", "safetensors"]
+About = Mapping[str, Any]
+
+
+def write_features(file: Path, parts: Iterable[Features], about: About, dtype: str = "float32") -> tuple[int, ...]:
+    """Write a video's features as they come; the shape of `values` comes out. The ending says the format."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=file.parent) as store:
+        times: list[Any] = []
+        shape: tuple[int, ...] = ()
+        for part in parts:
+            store.write(np.ascontiguousarray(part.values, dtype=dtype).tobytes())
+            times.append(part.times)
+            shape = part.values.shape[1:]
+        store.flush()
+        values = np.memmap(store, dtype=dtype, mode="r", shape=(sum(map(len, times)), *shape))
+        write = _write_npz if file.suffix == ".npz" else _write_safetensors
+        write_whole(file, lambda stream: write(stream, values, np.concatenate(times), json.dumps(dict(about))))
+        return tuple(values.shape)
+
+
+def read_features(file: Path) -> tuple[Features, dict[str, Any]]:
+    """The features of a file, and what it says about them."""
+    try:
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as arrays:
+                return Features(arrays["values"], arrays["times"]), json.loads(str(arrays["about"]))
+        with safe_open(file, framework="numpy") as opened:
+            features = Features(opened.get_tensor("values"), opened.get_tensor("times"))
+            return features, json.loads(opened.metadata()["about"])
+    except (OSError, BadZipFile, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise EvaluationError(f"{file}: not a file of `motionformer features` ({error}).") from error
+
+
+def read_about(file: Path) -> dict[str, Any]:
+    """What a file says about its features, without reading them."""
+    try:
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as arrays:
+                text = str(arrays["about"])
+        else:
+            with safe_open(file, framework="numpy") as opened:
+                text = opened.metadata()["about"]
+        found: dict[str, Any] = json.loads(text)
+    except (OSError, BadZipFile, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise EvaluationError(
+            f"{file}: not a file of `motionformer features` ({error}). Remove it, or give another folder."
+        ) from error
+    return found
+
+
+def _write_npz(stream: IO[bytes], values: Shaped[np.ndarray, "..."], times: Any, about: str) -> None:
+    np.savez(stream, values=values, times=times, about=np.array(about))
+
+
+def _write_safetensors(stream: IO[bytes], values: Shaped[np.ndarray, "..."], times: Any, about: str) -> None:
+    stream.write(save({"values": np.asarray(values), "times": times}, metadata={"about": about}))

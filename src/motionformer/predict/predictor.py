@@ -1,0 +1,197 @@
+"""START HERE: a video file becomes a prediction. The whole path, top-down.
+
+    predictor = Predictor.from_pretrained("k400_motionformer_224_16x4")
+    prediction = predictor("clip.mp4")
+    print(prediction.label, prediction.score)
+
+File → frames (`video`) → views (`views.py`) → tokens, attention, logits (`models`) → softmax, averaged over the views
+(`evaluation.aggregate`) → one `Prediction`.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from motionformer.data import Failure
+from motionformer.errors import VideoError
+from motionformer.evaluation.views import with_views
+from motionformer.models import Motionformer
+from motionformer.predict.live import latest_windows
+from motionformer.predict.names import LabelSource, find_names
+from motionformer.predict.prediction import Prediction
+from motionformer.predict.scoring import Precision, Scorer, batched, find_device
+from motionformer.predict.timeline import Timeline
+from motionformer.predict.views import ViewReader, Views
+from motionformer.predict.windows import Picked, model_windows, slide
+from motionformer.video.stream import stream_live, stream_video
+from motionformer.weights import load_model
+
+log = logging.getLogger("motionformer")
+PathLikeStr = str | PathLike[str]
+
+
+class Predictor:
+    """A model, the views its weights were tested with, and the names of its classes."""
+
+    def __init__(
+        self,
+        model: Motionformer,
+        *,
+        labels: LabelSource | None = None,
+        views: int | None = None,
+        crops: int | None = None,
+        device: str | torch.device | None = None,
+        batch: int = 8,
+        precision: Precision = "32",
+        decoder: str = "pyav",
+        time_limit: float = 30.0,
+    ) -> None:
+        """
+        Args:
+            labels: names of the classes, or a file or folder that holds them (`names.read_labels`); those in the
+                weights by default.
+            views, crops: clips along time and crops of each; the weights' own by default.
+            device: where to compute; where the model is by default. The model is moved there.
+            batch: clips in one forward pass.
+            time_limit: seconds for opening a file, and for reading it.
+        """
+        self.device = find_device(model, device)
+        self.model = model.to(self.device).eval()
+        self.spec = with_views(model.config.input, views, crops)
+        self.labels, note = find_names(model.config, labels)
+        self.time_limit = time_limit
+        self.reader = ViewReader(self.spec, decoder, time_limit)
+        self.score = Scorer(self.model, self.device, batch, precision)
+        if note:
+            log.warning("note: %s", note)
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | Path, device: str | torch.device | None = None, **options: Any
+    ) -> "Predictor":
+        """With the weights that `load_model` finds under this name or path."""
+        return cls(load_model(source), device=device, **options)
+
+    @overload  # a str is an iterable of str too, but the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]
+        self, video: PathLikeStr | Tensor, *, fps: float | None = None
+    ) -> Prediction: ...
+    @overload
+    def __call__(self, video: Iterable[PathLikeStr], *, fps: float | None = None) -> Iterator[Prediction]: ...
+    def __call__(
+        self, video: PathLikeStr | Tensor | Iterable[PathLikeStr], *, fps: float | None = None
+    ) -> Prediction | Iterator[Prediction]:
+        """A file, a folder of frames, or frames `[t H W 3]` (bytes, RGB, at `fps`); of several paths, an iterator.
+
+        Raises `VideoError` for what cannot be read; `predict_many` goes on instead.
+        """
+        if isinstance(video, Tensor):
+            return self.predict_frames(video, fps)
+        if isinstance(video, (str, PathLike)):
+            return self.predict_views(self.reader.read(Path(video)), fspath(video))
+        return (self(path) for path in video)
+
+    def predict_frames(self, frames: UInt8[Tensor, "t H W 3"], fps: float | None = None) -> Prediction:
+        """Of frames that are there already, at the rate the model was trained with unless said."""
+        return self.predict_views(self.reader.take(frames, fps or self.spec.fps))
+
+    def predict_many(self, paths: Sequence[PathLikeStr], num_workers: int = 0) -> Iterator[Prediction | Failure]:
+        """One after the other, decoded by `num_workers` processes; a `Failure` where a video cannot be read."""
+        reading = _Reading(self.reader, [fspath(path) for path in paths])
+        for path, views in DataLoader(reading, batch_size=None, num_workers=num_workers):  # type: ignore[arg-type]
+            yield views if isinstance(views, Failure) else self.predict_views(views, path)
+
+    def predict_views(self, views: Views, video: str = "") -> Prediction:
+        """Every clip in every crop through the model; softmax scores are kept, and averaged on demand."""
+        scores = self.score(self.reader.clips(views, self.device))
+        shape = (len(views.shown), len(self.reader.crops))
+        return Prediction(video, self.labels, {task: all_.reshape(*shape, -1) for task, all_ in scores.items()})
+
+    def timeline(self, path: PathLikeStr, *, hop: float | None = None, window: float | None = None) -> Timeline:
+        """A long video, window by window: each frame is decoded once, and memory does not grow with its length.
+
+        `hop` is seconds from window to window (half a window by default). `window` is for weights trained on
+        segments of whole videos, whose clips have no length of their own.
+        """
+        with stream_video(path, time_limit=self.time_limit) as stream:
+            windows = model_windows(self.spec, stream.fps, hop, window)
+            picked = slide(map(self._shrink, stream.frames), windows)
+            at_once = max(1, self.score.batch // len(self.reader.crops))
+            found = [p for some in batched(picked, at_once) for p in self._predict_windows(some, stream.fps, path)]
+        return Timeline(fspath(path), found[-1].end or 0.0, tuple(found))
+
+    def stream(
+        self,
+        frames: Iterable[UInt8[Tensor, "H W 3"]],
+        fps: float,
+        *,
+        every: float | None = None,
+        window: float | None = None,
+    ) -> Iterator[Prediction]:
+        """A prediction every `every` seconds of a stream, as soon as its frames are there; one for the rest.
+
+        A ring buffer holds as many frames as one clip covers.
+        """
+        windows = model_windows(self.spec, fps, every, window)
+        for picked in slide(map(self._shrink, frames), windows):
+            yield from self._predict_windows([picked], fps, "")
+
+    def watch(
+        self,
+        source: str | int,
+        *,
+        every: float | None = None,
+        window: float | None = None,
+        format: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> Iterator[Prediction]:
+        """A camera by number, a device or an address, for as long as it lasts.
+
+        Always the newest frames: a model slower than the camera leaves windows out, it does not fall behind.
+        """
+        with stream_live(source, format=format, options=options) as stream:
+            windows = model_windows(self.spec, stream.fps, every, window)
+            # closed before the source is, whenever the caller stops: its thread reads from it
+            with closing(latest_windows(map(self._shrink, stream.frames), windows)) as newest:
+                for picked in newest:
+                    yield from self._predict_windows([picked], stream.fps, str(source))
+
+    def _shrink(self, frame: UInt8[Tensor, "H W 3"]) -> UInt8[Tensor, "h w 3"]:
+        return self.reader.shrink(torch.as_tensor(frame)[None])[0]
+
+    def _predict_windows(
+        self, windows: Sequence[Picked[Tensor]], fps: float, video: PathLikeStr
+    ) -> Iterator[Prediction]:
+        cut = (self.reader.crop(torch.stack(picked.frames).to(self.device)) for picked in windows)
+        scores = self.score(chain.from_iterable(cut))
+        crops = len(self.reader.crops)
+        for i, picked in enumerate(windows):
+            own = {task: of_all[i * crops : (i + 1) * crops][None] for task, of_all in scores.items()}
+            yield Prediction(fspath(video), self.labels, own, picked.start / fps, picked.end / fps)
+
+
+class _Reading:
+    """The map-style data set of `predict_many`."""
+
+    def __init__(self, reader: ViewReader, paths: list[str]) -> None:
+        self.reader, self.paths = reader, paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[str, Views | Failure]:
+        path = self.paths[index]
+        try:
+            return path, self.reader.read(Path(path))
+        except VideoError as error:
+            reason = error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
+            return path, Failure(path, reason, index)

@@ -1,0 +1,79 @@
+"""A video becomes the views of the testing protocol (SPEC §6), holding little: frames as small bytes, views one by one.
+
+The frames that any view needs are decoded once and shrunk as they come. Views overlap and are floats, so all of them at
+once would be thirty times a clip; a batch of them is cut when the model is ready for it. The same numbers as the data
+pipeline's (`data.ClipReader`), which reads everything at once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from motionformer.data import MiddleSegments, eval_sampler
+from motionformer.evaluation.views import crop_transforms
+from motionformer.models import InputSpec
+from motionformer.video import open_video
+from motionformer.video.transforms.resize import cover, resize
+
+AT_ONCE = 256_000_000
+"""Bytes of decoded frames that wait to be shrunk. Small videos are read in one go: every further one seeks again."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """Frames that some view shows, and which of them each view shows."""
+
+    frames: UInt8[Tensor, "n H W 3"]
+    shown: list[list[int]]
+    times: list[tuple[float, float]]
+    """Seconds from the first frame of each view to the end of its last."""
+
+
+class ViewReader:
+    """How a video is cut for one model, chosen once."""
+
+    def __init__(self, spec: InputSpec, decoder: str = "pyav", time_limit: float = 30.0) -> None:
+        self.spec, self.decoder, self.time_limit = spec, decoder, time_limit
+        self.sampler, self.crops = eval_sampler(spec), crop_transforms(spec)
+
+    def read(self, path: Path) -> Views:
+        """From a file or a folder of frames. Raises `VideoError`."""
+        with open_video(path, decoder=self.decoder, time_limit=self.time_limit) as video:
+            facts = video.metadata
+            wanted, shown, times = self._choose(facts.num_frames, facts.fps)
+            step = max(1, AT_ONCE // (3 * facts.height * facts.width))
+            parts = [self.shrink(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
+        return Views(torch.cat(parts), shown, times)
+
+    def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float) -> Views:
+        """From frames that are there already."""
+        wanted, shown, times = self._choose(len(frames), fps)
+        return Views(self.shrink(frames[wanted]), shown, times)
+
+    def shrink(self, frames: UInt8[Tensor, "n H W 3"]) -> UInt8[Tensor, "n h w 3"]:
+        """To the size that the crops are cut from."""
+        size = cover((frames.shape[1], frames.shape[2]), (self.spec.height, self.spec.width))
+        return resize(frames.permute(3, 0, 1, 2), size).permute(1, 2, 3, 0).contiguous()
+
+    def clips(self, views: Views, device: torch.device) -> Iterator[Float[Tensor, "3 t h w"]]:
+        """What the model takes, clip by clip, each in all crops; bytes travel to the device, not floats."""
+        for shown in views.shown:
+            yield from self.crop(views.frames[shown].to(device))
+
+    def crop(self, frames: UInt8[Tensor, "t H W 3"]) -> Iterator[Float[Tensor, "3 t h w"]]:
+        """One clip in all crops."""
+        return (crop.with_label(frames, None)[0] for crop in self.crops)
+
+    def _choose(self, num_frames: int, fps: float) -> tuple[list[int], list[list[int]], list[tuple[float, float]]]:
+        if isinstance(self.sampler, MiddleSegments):
+            clips = [self.sampler(num_frames, fps, None)]
+        else:
+            clips = self.sampler(num_frames, fps, None)
+        wanted = sorted({i for clip in clips for i in clip})
+        place = {i: position for position, i in enumerate(wanted)}
+        times = [(min(clip) / fps, (max(clip) + 1) / fps) for clip in clips]
+        return wanted, [[place[i] for i in clip] for clip in clips], times

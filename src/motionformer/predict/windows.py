@@ -1,0 +1,98 @@
+"""Clips out of frames that arrive one at a time: a ring buffer as long as one clip, nothing else is kept.
+
+The windows are those of `video.sample.sliding_windows`, which has to know how long the video is; here its end is found
+when it comes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Generic, TypeVar
+
+from motionformer.errors import EvaluationError
+from motionformer.models import InputSpec
+from motionformer.video.sample import ClipPlan, rate, segment_indices, strided_clip
+
+T = TypeVar("T")
+SEGMENTS_SECONDS = 4.0
+"""How much of a long video is one clip for weights that were trained on whole short ones: the mean of
+Something-Something."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of `span` frames every `hop` frames; `pick` says which of a window's frames make the clip."""
+
+    span: int
+    hop: Fraction
+    pick: Callable[[int], list[int]]
+
+
+@dataclass(frozen=True)
+class Picked(Generic[T]):
+    """One window: it covers the frames `start … end − 1`; `frames` are those that make its clip."""
+
+    start: int
+    end: int
+    frames: list[T]
+
+
+def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds: float | None = None) -> Windows:
+    """Windows as long as the clips a model was trained on, every `hop` seconds (half of one by default).
+
+    Weights trained on segments of whole videos have no length of their own: it is `seconds`, or four.
+    """
+    if spec.sampling == "segments":
+        return even_windows(spec.frames, fps, seconds or SEGMENTS_SECONDS, hop or (seconds or SEGMENTS_SECONDS) / 2)
+    if seconds is not None:
+        raise EvaluationError(
+            f"the model's clips are {spec.frames} frames at a stride of {spec.stride}; they have their own length."
+        )
+    plan = ClipPlan(spec.frames, spec.stride, spec.fps)
+    span = plan.span(fps)
+    step = Fraction(max(1, span // 2)) if hop is None else _frames(hop, fps, "hop")
+    return Windows(span, step, lambda count: strided_clip(plan, count, fps, 0))
+
+
+def even_windows(frames: int, fps: float, seconds: float, hop: float | None = None) -> Windows:
+    """Windows of `seconds`, of which `frames` frames at even distances make the clip; one after the other by default.
+
+    The hop is a fraction of frames, so that windows do not drift away from the clock.
+    """
+    length = _frames(seconds, fps, "seconds")
+    step = length if hop is None else _frames(hop, fps, "hop")
+    return Windows(max(1, round(length)), step, lambda count: segment_indices(count, frames))
+
+
+def slide(frames: Iterable[T], windows: Windows) -> Iterator[Picked[T]]:
+    """Every window as soon as its last frame is there.
+
+    What remains after the last whole window gets one more, moved back to end with the video. A video shorter than a
+    window is one.
+    """
+    ring: deque[T] = deque(maxlen=windows.span)
+    count, emitted = 0, 0
+    for frame in frames:
+        ring.append(frame)
+        count += 1
+        if int(emitted * windows.hop) + windows.span == count:
+            yield _pick(ring, count, windows)
+            emitted += 1
+    if not count:
+        return
+    last = max(0, count - windows.span)
+    if not emitted or int((emitted - 1) * windows.hop) < last:
+        yield _pick(ring, count, windows)
+
+
+def _pick(ring: "deque[T]", count: int, windows: Windows) -> Picked[T]:
+    held = len(ring)
+    return Picked(count - held, count, [ring[i] for i in windows.pick(held)])
+
+
+def _frames(seconds: float, fps: float, what: str) -> Fraction:
+    found = Fraction(seconds).limit_denominator(100_000) * rate(fps) if seconds > 0 else Fraction(0)
+    if found <= 0:
+        raise EvaluationError(f"{what} is a number of seconds above 0, not {seconds:g}.")
+    return max(found, Fraction(1))

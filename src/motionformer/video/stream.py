@@ -1,0 +1,115 @@
+"""Frames one after the other, each decoded once, in constant memory: for videos of any length and for live sources.
+
+Frame i is the one that `Video.read([i])` gives; nothing is indexed, counted or kept, so frames cannot be asked for.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import av
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from jaxtyping import UInt8
+from torch import Tensor
+
+from motionformer.errors import VideoError
+from motionformer.video.container import describe, explained, open_container
+from motionformer.video.deadline import Deadline
+from motionformer.video.images import ImageFolder
+from motionformer.video.orientation import UPRIGHT, Orientation, orient, plausible_aspect, stretch
+from motionformer.video.pixels import ToRGB, orientation_of
+from motionformer.video.seek import decode_all
+
+CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "video={}")}
+"""FFmpeg's input format and the name of camera number … on each system."""
+
+
+@dataclass(frozen=True)
+class FrameStream:
+    """A rate, and an iterator over frames that can be gone through once."""
+
+    fps: float
+    frames: Iterator[UInt8[Tensor, "H W 3"]]
+
+
+@contextmanager
+def stream_video(
+    path: str | PathLike[str], *, time_limit: float | None = 30.0, num_threads: int = 1, image_rate: float = 30.0
+) -> Iterator[FrameStream]:
+    """A video file or a folder of frames, from its first frame to its last. `time_limit` is for opening it.
+
+    A file that stops decoding half-way raises `VideoError` there, after the frames before it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        folder = ImageFolder(path, time_limit=time_limit, fps=image_rate)
+        yield FrameStream(image_rate, (folder.read([i])[0] for i in range(folder.metadata.num_frames)))
+        return
+    container, stream = open_container(path, Deadline(time_limit), num_threads)
+    with container:
+        decoded = decode_all(container, stream, Deadline(None))
+        yield FrameStream(_rate(stream), _explain(path, _upright(decoded, stream)))
+
+
+@contextmanager
+def stream_live(
+    source: str | int, *, format: str | None = None, options: Mapping[str, str] | None = None
+) -> Iterator[FrameStream]:
+    """A camera by number, a device (`/dev/video0`) or an address (`rtsp://…`), opened by FFmpeg as it stands.
+
+    Unlike a file of unknown origin, what is named here may open the network: only use it with what you mean to open.
+    """
+    if isinstance(source, int) or source.isdecimal():
+        known, name = CAMERAS.get(sys.platform, CAMERAS["linux"])
+        format, source = format or known, name.format(source)
+    elif source.startswith("/dev/video"):
+        format = format or "v4l2"
+    try:
+        container: Any = av.open(source, format=format, options=dict(options or {}), metadata_errors="replace")
+    except av.FFmpegError as error:
+        raise VideoError(f"cannot be opened as a live source ({describe(error)})", source) from error
+    with container:
+        stream = _only_video(container, source)
+        yield FrameStream(_rate(stream), _explain(Path(source), _upright(container.decode(stream), stream)))
+
+
+def _only_video(container: InputContainer, source: str) -> VideoStream:
+    stream = container.streams.best("video")
+    if not isinstance(stream, VideoStream):
+        raise VideoError("holds no video stream", source)
+    return stream
+
+
+def _rate(stream: VideoStream) -> float:
+    rate = stream.average_rate or stream.guessed_rate
+    return float(rate) if rate and rate > 0 else 30.0
+
+
+def _explain(path: Path, frames: Iterator[Tensor]) -> Iterator[Tensor]:
+    with explained(path):
+        yield from frames
+
+
+def _upright(frames: Iterator[VideoFrame], stream: VideoStream) -> Iterator[Tensor]:
+    to_rgb: ToRGB | None = None
+    orientation: Orientation = UPRIGHT
+    width = 0
+    for i, frame in enumerate(frames):
+        if to_rgb is None:  # a stream may change its size half-way; its video does not
+            to_rgb, orientation = ToRGB(frame.height, frame.width), orientation_of(frame)
+            aspect: Fraction = plausible_aspect(stream.sample_aspect_ratio)
+            width = max(1, round(frame.width * aspect))
+        if frame.is_corrupt:
+            raise VideoError("is damaged", frame=i)
+        stored = to_rgb(frame)[None]
+        upright = orient(stretch(stored, width), orientation)[0]
+        yield upright.clone() if upright.data_ptr() == stored.data_ptr() else upright
+    if to_rgb is None:
+        raise VideoError("holds a video stream without a single picture")

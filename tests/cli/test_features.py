@@ -1,0 +1,66 @@
+"""`motionformer features`, as a user types it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from motionformer import FeatureExtractor
+from motionformer.cli import app
+from motionformer.predict.feature_files import read_features
+from tests.predict.conftest import make_model
+from tests.video.numbered import write_video
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with weights, and one with a video and something that is none."""
+    root = tmp_path_factory.mktemp("place")
+    make_model().save_pretrained(root / "model")
+    (root / "videos").mkdir()
+    write_video(root / "videos" / "a.mp4", num_frames=30)
+    (root / "videos" / "bad.mp4").write_text("no video")
+    return root
+
+
+@pytest.mark.parametrize("format", ["npz", "safetensors"])
+def test_tokens_of_segments(place: Path, tmp_path: Path, format: str) -> None:
+    options = ["--what", "tokens", "--block", "0", "--segments", "0.4", "--format", format, "--out", str(tmp_path)]
+    result = runner.invoke(app, ["features", str(place / "videos"), "--model", str(place / "model"), *options])
+    assert result.exit_code == 1, "one video is broken"
+    assert "1 of 2 videos could not be read" in result.output
+    assert "bad.mp4: Invalid data" in result.output
+    assert "3 × 2 × 2 × 2 × 24" in result.output
+    found, about = read_features(tmp_path / f"a.mp4.{format}")
+    extractor = FeatureExtractor.from_pretrained(place / "model", what="tokens", block=0, segments=0.4)
+    np.testing.assert_array_equal(found.values, extractor(place / "videos" / "a.mp4").values)
+    assert (about["what"], about["block"], about["segments"]) == ("tokens", 0, 0.4)
+
+
+def test_resume(place: Path, tmp_path: Path) -> None:
+    words = ["features", str(place / "videos" / "a.mp4"), "--model", str(place / "model"), "--out", str(tmp_path)]
+    assert runner.invoke(app, words).exit_code == 0
+    before = (tmp_path / "a.mp4.npz").stat().st_mtime_ns
+    result = runner.invoke(app, [*words, "--resume"])
+    assert result.exit_code == 0, result.output
+    assert "kept" in result.output
+    assert (tmp_path / "a.mp4.npz").stat().st_mtime_ns == before
+    other = runner.invoke(app, [*words, "--resume", "--what", "pooled"])
+    assert other.exit_code == 1
+    assert "holds other features: what differ" in str(other.exception)
+
+
+def test_wrong_usage(place: Path) -> None:
+    words = ["features", str(place / "videos" / "a.mp4"), "--model", str(place / "model")]
+    assert runner.invoke(app, [*words, "--what", "everything"]).exit_code == 2
+    assert runner.invoke(app, [*words, "--block", "first"]).exit_code == 2
+    result = runner.invoke(app, [*words, "--block", "9"])
+    assert result.exit_code == 1
+    assert "blocks are 0 to 1" in str(result.exception)
+
+
+def test_help_shows_examples() -> None:
+    assert "motionformer features videos/" in " ".join(runner.invoke(app, ["features", "--help"]).output.split())

@@ -1,0 +1,155 @@
+"""`motionformer predict`, as a user types it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from motionformer.cli import app
+from tests.predict.conftest import make_model
+from tests.video.numbered import write_video
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    make_model(views=2, crops=1).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("videos")
+    for number, name in enumerate(("a.mp4", "b.mp4", "c.mp4")):
+        write_video(root / name, num_frames=20 + 5 * number)
+    return root
+
+
+def test_a_table_json_and_csv(weights: str, videos: Path, tmp_path: Path) -> None:
+    files = ["--json", str(tmp_path / "r.json"), "--csv", str(tmp_path / "r.csv")]
+    result = runner.invoke(app, ["predict", str(videos), "--model", weights, "--top", "2", *files])
+    assert result.exit_code == 0, result.output
+    assert "b.mp4" in result.output
+    read = json.loads((tmp_path / "r.json").read_text())
+    assert [len(one["top"]) for one in read["predictions"]] == [2, 2, 2]
+    assert (read["views"], read["crops"]) == (2, 1)
+    assert read["predictions"][0]["top"][0]["label"] in result.output
+    assert len((tmp_path / "r.csv").read_text().splitlines()) == 1 + 3 * 2
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["r.csv", "r.json"], "nothing else is left behind"
+
+
+def test_json_to_the_screen_and_labels(weights: str, videos: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("one\ntwo\nthree\nfour\nfive\n")
+    words = [str(videos / "[ab].mp4"), "--model", weights, "--json", "-", "--labels", str(tmp_path / "names.txt")]
+    result = runner.invoke(app, ["predict", *words])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["predictions"]
+    assert [Path(one["video"]).name for one in found] == ["a.mp4", "b.mp4"]
+    assert {guess["label"] for guess in found[0]["top"]} == {"one", "two", "three", "four", "five"}
+
+
+def test_failed_videos_are_told_and_the_others_done(weights: str, videos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.mp4").write_text("no video")
+    words = [str(tmp_path / "bad.mp4"), str(tmp_path / "gone.mp4"), str(videos / "a.mp4"), "--model", weights]
+    result = runner.invoke(app, ["predict", *words])
+    assert result.exit_code == 1
+    assert "2 of 3 videos could not be read" in result.output
+    assert "gone.mp4: there is no such file" in result.output
+    assert "bad.mp4: Invalid data" in result.output
+    assert "a.mp4" in result.stdout
+
+
+def test_resume_gives_the_same_file(weights: str, videos: Path, tmp_path: Path) -> None:
+    """The journal of a run that was killed after its first video, and had begun to write the second."""
+    whole, file = tmp_path / "whole.json", tmp_path / "r.json"
+    runner.invoke(app, ["predict", str(videos), "--model", weights, "--json", str(whole), "--resume"])
+    journal = (tmp_path / "whole.json.journal" / "0000.jsonl").read_bytes().split(b"\n")
+    (tmp_path / "r.json.journal").mkdir()
+    cut = b"\n".join(journal[:2]) + b"\n" + journal[2][:20]
+    (tmp_path / "r.json.journal" / "0000.jsonl").write_bytes(cut)
+    words = ["predict", str(videos), "--model", weights, "--json", str(file), "--resume"]
+    result = runner.invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert file.read_bytes() == whole.read_bytes()
+    assert (tmp_path / "r.json.journal" / "0000.jsonl").read_bytes().split(b"\n") == journal
+    other = runner.invoke(app, [*words, "--views", "1"])
+    assert other.exit_code == 1
+    assert "of another run: clips, views differ" in str(other.exception)
+
+
+def test_two_processes_give_the_file_of_one(weights: str, videos: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    words = ["predict", str(videos), "--model", weights, "--device", "cpu", "--json"]
+    assert runner.invoke(app, [*words, str(one)]).exit_code == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    code = "import torch; torch.set_num_threads(1); from motionformer.cli import main; main()"
+    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *words, str(two)],
+            env={**shared, "RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    ends = [process.communicate(timeout=300) for process in running]
+    assert [process.returncode for process in running] == [0, 0], ends
+    assert two.read_text() == one.read_text()
+    assert "b.mp4" in ends[0][0]
+    assert ends[1][0] == "", "only the first prints"
+
+
+def test_timeline(weights: str, videos: Path, tmp_path: Path) -> None:
+    files = ["--plot", str(tmp_path / "plots"), "--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
+    words = [str(videos), "--model", weights, "--timeline", "--threshold", "0.01", "--hop", "0.2", *files]
+    result = runner.invoke(app, ["predict", *words])
+    assert result.exit_code == 0, result.output
+    assert sorted(one.name for one in (tmp_path / "plots").iterdir()) == ["a.mp4.png", "b.mp4.png", "c.mp4.png"]
+    found = json.loads((tmp_path / "t.json").read_text())["predictions"]
+    assert found[0]["segments"][0]["label"] in result.output
+    assert len(found[0]["windows"]) == 3  # 20 frames; windows of 10 at 0, 6 and the last 10
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    assert len(lines) == 1 + sum(len(one["segments"]) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Missing argument"),
+        (["a.mp4", "--resume"], "--json FILE or --csv FILE"),
+        (["a.mp4", "--plot", "x.png"], "belong to --timeline"),
+        (["a.mp4", "b.mp4", "--timeline", "--plot", "x.png"], "need a folder"),
+        (["a.mp4", "--device", "toaster"], "cannot be used here"),
+        (["a.mp4", "--labels", "nowhere.txt"], "does not exist"),
+    ],
+)
+def test_wrong_usage(words: list[str], message: str) -> None:
+    result = runner.invoke(app, ["predict", *words])
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.output.split())
+
+
+def test_errors_are_one_message(weights: str, tmp_path: Path) -> None:
+    nothing = runner.invoke(app, ["predict", str(tmp_path / "*.mp4"), "--model", weights])
+    assert nothing.exit_code == 1
+    assert "matches no video" in str(nothing.exception)
+    unknown = runner.invoke(app, ["predict", "a.mp4", "--model", "no-such-model"])
+    assert unknown.exit_code == 1
+    assert "no released name" in str(unknown.exception)
+
+
+def test_help_shows_examples() -> None:
+    text = " ".join(runner.invoke(app, ["predict", "--help"]).output.split())
+    assert "motionformer predict clip.mp4" in text
+    assert "--timeline" in text

@@ -1,0 +1,60 @@
+"""Frames one after the other are the frames by number."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from numbered import write_images, write_video
+
+from motionformer.errors import VideoError
+from motionformer.video import open_video
+from motionformer.video.stream import stream_live, stream_video
+
+
+def stream_all(path: Path) -> torch.Tensor:
+    with stream_video(path) as stream:
+        return torch.stack(list(stream.frames))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("plain.mp4", {}),
+        ("b.mkv", {"b_frames": 3}),
+        ("b.avi", {"b_frames": 2, "codec": "mpeg4"}),
+        ("turned.mp4", {"rotation": 90}),
+        ("odd.mp4", {"width": 90}),
+    ],
+)
+def test_equal_to_reading_by_number(name: str, options: dict, tmp_path: Path) -> None:
+    path = write_video(tmp_path / name, **options)
+    with open_video(path) as video:
+        expected, fps = video.read(range(video.metadata.num_frames)), video.metadata.fps
+    assert torch.equal(stream_all(path), expected)
+    with stream_video(path) as stream:
+        assert stream.fps == pytest.approx(fps)
+
+
+def test_a_folder_of_frames(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "frames", "img_%05d.png", num_frames=3)
+    with open_video(folder) as video:
+        assert torch.equal(stream_all(folder), video.read(range(3)))
+
+
+def test_refuses_what_is_no_video(tmp_path: Path) -> None:
+    (tmp_path / "bad.mp4").write_text("no video")
+    with pytest.raises(VideoError, match=r"bad\.mp4: Invalid data"):
+        stream_all(tmp_path / "bad.mp4")
+    with pytest.raises(VideoError, match="no such file"):
+        stream_all(tmp_path / "gone.mp4")
+    with pytest.raises(VideoError, match="cannot be opened as a live source"), stream_live(str(tmp_path / "gone")):
+        pass
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["RATRACE_wave_f_nm_np1_fr_goo_37.avi", "v_SoccerJuggling_g23_c01.avi"])
+def test_real_clips(name: str, shared: Path) -> None:
+    path = shared / "data" / "clips" / name
+    with open_video(path) as video:
+        expected = video.read(range(video.metadata.num_frames))
+    assert torch.equal(stream_all(path), expected)
