@@ -13,15 +13,16 @@ from motionformer.cli import (
     doctor,
     evaluate,
     export,
+    features,
     finetune,
     info,
     lra,
+    predict,
     reproduce,
     trace,
     track,
     train,
 )
-from motionformer.cli import compare, convert, data, doctor, evaluate, features, info, predict
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -35,6 +36,8 @@ app = typer.Typer(
 app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command(help=train.TRAIN_HELP)(train.train)
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
+app.command(help=predict.PREDICT_HELP)(predict.predict)
+app.command(help=features.FEATURES_HELP)(features.features)
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
@@ -46,10 +49,6 @@ app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
-app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
-app.command(help=compare.COMPARE_HELP)(compare.compare)
-app.command(help=predict.PREDICT_HELP)(predict.predict)
-app.command(help=features.FEATURES_HELP)(features.features)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
