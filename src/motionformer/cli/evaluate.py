@@ -75,7 +75,6 @@ def evaluate(
     if pictures and out is None:
         raise typer.BadParameter("figures go into --out: give a folder.", param_hint="--pictures")
     say = Console(stderr=True, quiet=as_json)
-    place = _find_device(device)
     if data is None:
         run = _find_run(model)
         model, data = run["model"], run["data"]
