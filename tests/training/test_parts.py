@@ -14,7 +14,7 @@ from motionformer.training.losses import clip_losses, soft_targets
 from motionformer.training.mixing import Mix, draw_mix
 from motionformer.training.module import clip_scores
 from motionformer.training.optimiser import layer_of, parameter_groups
-from motionformer.training.order import Place, TrainBatches, ValBatches
+from motionformer.training.order import Place, Shuffled, TakingTurns, TrainBatches, ValBatches
 from motionformer.training.plan import Plan, make_plan
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart, make_recipe
 from motionformer.training.schedule import make_schedule
@@ -146,7 +146,20 @@ class TestOrder:
     def batches(plan: Plan, steps: int, repeats: int = 1) -> list[list[list[Visit]]]:
         """For every process its batches."""
         places = [Place(rank, plan.processes) for rank in range(plan.processes)]
-        return [list(TrainBatches(plan, place, 5, repeats, lambda: steps)) for place in places]
+        order = Shuffled(plan.train_clips)
+        return [list(TrainBatches(plan, order, place, 5, repeats, lambda: steps)) for place in places]
+
+    def test_classes_take_turns(self) -> None:
+        labels = [0] * 40 + [1] * 20 + [2] * 20
+        order = TakingTurns(labels)
+        first = order(3, 0)
+        assert sorted(first) == list(range(80))
+        for start in range(0, 80, 16):  # every batch: half of it class 0, a quarter each of the others
+            counts = np.bincount([labels[index] for index in first[start : start + 16]], minlength=3)
+            assert np.abs(counts - [8, 4, 4]).max() <= 1
+        assert order(3, 0) == first
+        assert order(3, 1) != first
+        assert order(4, 0) != first
 
     def global_batches(self, plan: Plan, steps: int, repeats: int = 1) -> list[set[Visit]]:
         parts = self.batches(plan, steps, repeats)

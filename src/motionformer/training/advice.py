@@ -90,6 +90,7 @@ def finetune_recipe(
                 "train": str(folder / TRAIN_LIST),
                 "val": str(folder / VAL_LIST),
                 "kind": "list",
+                "order": "turns",
                 "workers": max(1, min(8, hardware.cores - 1)),
             },
             "augmentation": {"crop_area": [0.5, 1.0], "flip": 0.5, "flip_by_name": True, "colour": 0.3},

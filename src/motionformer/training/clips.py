@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from motionformer.data import Failure, collate_clips
+from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
-from motionformer.training.order import Place, TrainBatches, ValBatches
+from motionformer.training.order import Order, Place, Shuffled, TakingTurns, TrainBatches, ValBatches
 from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
 from motionformer.training.sources import Items, Source
@@ -27,6 +28,7 @@ class Clips(LightningDataModule):
     def __init__(self, recipe: Recipe, plan: Plan, sources: tuple[Source, Source], spec: InputSpec) -> None:
         super().__init__()
         self.recipe, self.plan = recipe, plan
+        self.order = _order(recipe, sources[0])
         self.train_items = sources[0].training_items(recipe, spec)
         self.val_items = sources[1].validation_items(recipe, spec)
 
@@ -34,6 +36,7 @@ class Clips(LightningDataModule):
         trainer = _required(self.trainer)
         batches = TrainBatches(
             self.plan,
+            self.order,
             self._place(),
             self.recipe.seed,
             self.recipe.augmentation.repeats,
@@ -72,6 +75,15 @@ def collate_batch(items: list[dict[str, Any]]) -> Batch:
 
 def failures_of(batch: Batch) -> list[Failure]:
     return [Failure(**values) for values in batch["failed"]]
+
+
+def _order(recipe: Recipe, source: Source) -> Order:
+    if recipe.data.order == "shuffled":
+        return Shuffled(len(source))
+    labels = [label for label in source.labels if isinstance(label, int)]
+    if len(labels) != len(source):
+        raise RecipeError(f"recipe {recipe.name!r}: data.order=turns needs one class a video; use shuffled.")
+    return TakingTurns(labels)
 
 
 def _to(value: Any, device: torch.device) -> Any:

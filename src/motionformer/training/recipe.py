@@ -47,6 +47,7 @@ class DataPart:
     val_clips: int = 512
     decoder: str = "pyav"
     workers: int = 2
+    order: str = "shuffled"  # or turns: the classes of every batch in the proportions of the whole
     max_failed_share: float = 0.01
 
 
@@ -227,6 +228,7 @@ def _check(recipe: Recipe) -> None:
         "augmentation.crop_area is empty or two numbers": len(recipe.augmentation.crop_area) in (0, 2),
         "augmentation.repeats divides global_batch": recipe.augmentation.repeats >= 1
         and recipe.global_batch % recipe.augmentation.repeats == 0,
+        "data.order is shuffled or turns": recipe.data.order in ("shuffled", "turns"),
         "data.max_failed_share lies in [0, 1]": 0 <= recipe.data.max_failed_share <= 1,
     }
     broken = [claim for claim, holds in claims.items() if not holds]

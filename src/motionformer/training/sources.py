@@ -13,7 +13,7 @@ from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, eval_
 from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark
 from motionformer.data.motion.dataset import Split
 from motionformer.data.recognise import Kind
-from motionformer.data.record import ClassNames
+from motionformer.data.record import ClassNames, Label
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
 from motionformer.training.recipe import AugmentationPart, DataPart, Recipe
@@ -29,6 +29,10 @@ class Source(Protocol):
 
     @property
     def class_names(self) -> ClassNames: ...
+    @property
+    def labels(self) -> Sequence[Label]:
+        """Of every clip."""
+
     @property
     def how(self) -> str:
         """How the data was understood: a sentence for the user."""
@@ -72,6 +76,10 @@ class VideoSource:
         return self.annotations.class_names
 
     @property
+    def labels(self) -> Sequence[Label]:
+        return [record.label for record in self.annotations]
+
+    @property
     def how(self) -> str:
         return self.annotations.how
 
@@ -102,6 +110,10 @@ class MotionSource:
     split: Split
     num_clips: int
     class_names: ClassNames = CLASSES
+
+    @property
+    def labels(self) -> Sequence[Label]:
+        return [index % len(CLASSES) for index in range(self.num_clips)]  # they take turns
 
     @property
     def how(self) -> str:
