@@ -10,6 +10,7 @@ from motionformer.cli import app
 from motionformer.errors import RecipeError
 from motionformer.reproduce import EXPERIMENTS, Row
 from motionformer.reproduce.experiments import find_experiment
+from motionformer.reproduce.page import make_page, read_outcomes
 from motionformer.reproduce.run import plan_jobs, run_experiment
 from motionformer.reproduce.table import Line, Outcome, collect, draw, to_markdown
 from motionformer.training.model import build_config
@@ -68,3 +69,22 @@ def test_the_command_lists_and_refuses() -> None:
     refused = CliRunner().invoke(app, ["reproduce", "a3"])
     assert refused.exit_code == 2
     assert "motionformer compare" in refused.output
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_is_what_the_outcomes_say() -> None:
+    """Made again from `docs/results`: `motionformer reproduce --page docs`."""
+    assert (DOCS / "reproduction.md").read_text(encoding="utf-8") == make_page(read_outcomes(DOCS / "results"))
+
+
+def test_the_page_shows_figures_and_what_was_not_run() -> None:
+    outcome = Outcome("t4", "cpu", "motionformer reproduce t4", 2, 8, (Line("joint", (50.0, 70.0), 3.0),))
+    page = make_page({"t4": outcome})
+    assert (
+        "| joint | K400 79.2 % top-1, 94.2 % top-5; SSv2 64.0 % top-1, 88.4 % top-5 | 60.0 ± 14.1 (50.0, 70.0) |"
+        in page
+    )
+    assert page.count("Not run yet") == sum(bool(one.cpu) for one in EXPERIMENTS.values()) - 1
+    assert "| H, k400 |" in page

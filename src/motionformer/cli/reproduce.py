@@ -41,12 +41,18 @@ def reproduce(
     threads: Annotated[int, typer.Option(min=0, help="CPU threads of a run; 0: all.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/reproduce"),
     collect_only: Annotated[bool, typer.Option("--collect", help="Train nothing: the table of what is there.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write reproduction.md into this folder of docs, and stop.")] = None,
 ) -> None:
     from rich.console import Console
 
     from motionformer.reproduce.experiments import find_experiment
 
     console = Console()
+    if page is not None:
+        from motionformer.reproduce.page import write_page
+
+        console.print(str(write_page(page)), soft_wrap=True, highlight=False)
+        return
     if name is None:
         _list(console)
         return

@@ -20,6 +20,7 @@ class Row:
     changes: tuple[str, ...] = ()
     group: str = ""  # lines of a figure
     x: float | None = None  # the place of a point on such a line
+    published: str = ""  # the recipe, in the folder of each data set, whose header has the paper's figure
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,12 @@ _SQUARE, _JOINT_POSITIONS = "model.changes.tubelet=1", "model.changes.positions=
 _SCHEMES = (("joint", f"{_HARD}-joint"), ("divided", f"{_HARD}-divided"), ("trajectory", _HARD))
 
 
-def _attend(label: str, **options: object) -> Row:
-    return Row(label, _HARD, tuple(f"model.changes.attend.{key}={value}" for key, value in options.items()))
+def _row(label: str, recipe: str, published: str, *changes: str) -> Row:
+    return Row(label, recipe, changes, published=published)
+
+
+def _attend(label: str, published: str, **options: object) -> Row:
+    return _row(label, _HARD, published, *(f"model.changes.attend.{key}={value}" for key, value in options.items()))
 
 
 def _strided(recipe: str, scheme: str, stride: int) -> str:
@@ -69,12 +74,12 @@ _ALL = (
         "Tokens (square, cubic) and positions (separate, joint)",
         "K400, SSv2",
         cpu=(
-            Row("joint attention, cubic, separate", f"{_HARD}-joint"),
-            Row("joint attention, cubic, joint", f"{_HARD}-joint", (_JOINT_POSITIONS,)),
-            Row("joint attention, square, separate", f"{_HARD}-joint", (_SQUARE,)),
-            Row("trajectory attention, cubic, separate", _HARD),
-            Row("trajectory attention, cubic, joint", _HARD, (_JOINT_POSITIONS,)),
-            Row("trajectory attention, square, separate", _HARD, (_SQUARE,)),
+            _row("joint attention, cubic, separate", f"{_HARD}-joint", "joint"),
+            _row("joint attention, cubic, joint", f"{_HARD}-joint", "t2-joint-positions-joint", _JOINT_POSITIONS),
+            _row("joint attention, square, separate", f"{_HARD}-joint", "t2-square-joint", _SQUARE),
+            _row("trajectory attention, cubic, separate", _HARD, "base"),
+            _row("trajectory attention, cubic, joint", _HARD, "t2-joint-positions-trajectory", _JOINT_POSITIONS),
+            _row("trajectory attention, square, separate", _HARD, "t2-square-trajectory", _SQUARE),
         ),
         paper=tuple(
             Row(f"{name}, {of}", f"{of}/{name}")
@@ -94,10 +99,10 @@ _ALL = (
         "Approximations of attention: Performer, Nyström, Orthoformer",
         "K400, SSv2",
         cpu=(
-            Row("exact", _HARD),
-            _attend("Performer, 64 features", kind="performer", num_features=64),
-            _attend("Nyström, 16", kind="nystrom", num_prototypes=16),
-            _attend("Orthoformer, 16", kind="orthoformer", num_prototypes=16),
+            _row("exact", _HARD, "base"),
+            _attend("Performer, 64 features", "t3a-performer", kind="performer", num_features=64),
+            _attend("Nyström, 16", "t3a-nystrom", kind="nystrom", num_prototypes=16),
+            _attend("Orthoformer, 16", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),
         ),
         paper=_on("k400", "ssv2", base="exact", **{"t3a-performer": "Performer", "t3a-nystrom": "Nyström"})
         + _on("k400", "ssv2", **{"t3a-orthoformer": "Orthoformer"}),
@@ -107,8 +112,12 @@ _ALL = (
         "How prototypes are chosen: orthogonal, random, segment means",
         "K400, SSv2",
         cpu=tuple(
-            _attend(choice, kind="orthoformer", num_prototypes=16, choice=choice)
-            for choice in ("orthogonal", "random", "segments")
+            _attend(choice, published, kind="orthoformer", num_prototypes=16, choice=choice)
+            for choice, published in (
+                ("orthogonal", "t3a-orthoformer"),
+                ("random", "t3b-random"),
+                ("segments", "t3b-segments"),
+            )
         ),
         paper=_on(
             "k400", "ssv2", **{"t3a-orthoformer": "orthogonal", "t3b-random": "random", "t3b-segments": "segments"}
@@ -118,7 +127,7 @@ _ALL = (
         "t3c",
         "How many prototypes",
         "K400, SSv2",
-        cpu=tuple(_attend(f"r = {r}", kind="orthoformer", num_prototypes=r) for r in (4, 8, 16, 32)),
+        cpu=tuple(_attend(f"r = {r}", "", kind="orthoformer", num_prototypes=r) for r in (4, 8, 16, 32)),
         paper=_on("k400", "ssv2", **{"t3c-16": "r = 16", "t3c-64": "r = 64", "t3a-orthoformer": "r = 128"}),
     ),
     Experiment(
@@ -126,8 +135,8 @@ _ALL = (
         "Prototypes shared over time, or of each frame",
         "K400, SSv2",
         cpu=(
-            _attend("shared", kind="orthoformer", num_prototypes=16),
-            _attend("per frame", kind="orthoformer", num_prototypes=16, shared="false"),
+            _attend("shared", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),
+            _attend("per frame", "t3d-per-frame", kind="orthoformer", num_prototypes=16, shared="false"),
         ),
         paper=_on("k400", "ssv2", **{"t3a-orthoformer": "shared", "t3d-per-frame": "per frame"}),
     ),
@@ -136,9 +145,11 @@ _ALL = (
         "Joint, divided and trajectory attention; Avg_T and Norm_ST",
         "K400, SSv2",
         cpu=(
-            *(Row(scheme, recipe) for scheme, recipe in _SCHEMES),
-            Row("trajectory, Avg_T", f"{_HARD}-avg-t"),
-            Row("trajectory, Norm_ST", f"{_HARD}-norm-st"),
+            _row("joint", f"{_HARD}-joint", "joint"),
+            _row("divided", f"{_HARD}-divided", "divided"),
+            _row("trajectory", _HARD, "base"),
+            _row("trajectory, Avg_T", f"{_HARD}-avg-t", "t4-avg-t"),
+            _row("trajectory, Norm_ST", f"{_HARD}-norm-st", "t4-norm-st"),
         ),
         paper=_on(
             "k400",
@@ -169,8 +180,17 @@ _ALL = (
         "a2",
         "One frame against eight: how much motion the data needs",
         "K400, SSv2",
-        cpu=(Row("one frame", f"{_HARD}-single-frame"), Row("eight frames", _HARD)),
+        cpu=(
+            _row("one frame", f"{_HARD}-single-frame", "a2-single-frame"),
+            _row("eight frames", _HARD, "t2-square-trajectory"),
+        ),
         paper=_on("k400", "ssv2", **{"a2-single-frame": "one frame", "t2-square-trajectory": "eight frames"}),
+    ),
+    Experiment(
+        "t5",
+        "Long Range Arena: exact, Performer, Nyström, Orthoformer",
+        "LRA",
+        command="motionformer lra train TASK --attend NAME; motionformer lra costs",
     ),
     Experiment(
         "a3",
@@ -180,6 +200,12 @@ _ALL = (
     ),
     Experiment(
         "a4", "Attention maps from a query point", "any video", command="motionformer trace CLIP --model MODEL --at x,y"
+    ),
+    Experiment(
+        "a6",
+        "DAVIS 2017: following objects from a first mask",
+        "DAVIS 2017, K400 weights",
+        command="motionformer davis evaluate ROOT --model MODEL",
     ),
     Experiment("a5", "Training cost and memory", "–", command="motionformer info; make benchmark"),
     Experiment(
