@@ -155,6 +155,20 @@ def test_only_the_named_part_learns(train: str, learning: set[str]) -> None:
     assert {".".join(name.split(".")[: 2 if name.startswith("blocks") else 1]) for name in moved} == learning
 
 
+def test_what_the_start_did_not_bring_learns(tmp_path: Path) -> None:
+    """Else the table of times stays at zero, and the model cannot tell the order of its frames."""
+    file = tmp_path / "image.safetensors"
+    save_file(timm_weights(), file)
+    model = build_model(
+        recipe_of(start=str(file), changes={"dim": 64, "depth": 2, "num_heads": 1}, train="head"), NAMES, 3
+    )
+    learning = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert "positions.time" in learning
+    assert "blocks.0.attn.time.to_key.weight" in learning
+    assert "blocks.0.attn.qkv.weight" not in learning
+    assert "positions.space" not in learning
+
+
 def test_more_blocks_than_there_are() -> None:
     with pytest.raises(RecipeError, match="the model has 4 blocks"):
         build_model(recipe_of(train="last:5"), NAMES, 3)

@@ -5,7 +5,7 @@ Knows nothing of data or of how training runs.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -40,10 +40,12 @@ def build_model(recipe: Recipe, class_names: ClassNames, num_classes: int | dict
             model = Motionformer(config)
         except (TypeError, ValueError, RuntimeError) as error:
             raise RecipeError(f"recipe {recipe.name!r}: model.changes make no model: {error}") from error
+    new: Iterable[str] = ()
     if recipe.model.start:
         report = load_start(model, recipe.model.start)
         log.info("%s", report)
-    freeze(model, recipe.model.train)
+        new = report.reset
+    freeze(model, recipe.model.train, new)
     return model.train()
 
 
@@ -82,8 +84,12 @@ def load_start(model: Motionformer, start: str) -> LoadReport:
         ) from error
 
 
-def freeze(model: Motionformer, train: str) -> None:
-    """Let only the part named by `train` learn: `all`, `head`, or `last:N` blocks with the final norm and head."""
+def freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
+    """Let only the part named by `train` learn: `all`, `head`, or `last:N` blocks with the final norm and head.
+
+    Weights that the start did not bring (`new`) always learn. Without that, a video model made from an image model would
+    keep a table of times that is all zero, and could not tell the order of its frames.
+    """
     what, _, count = train.partition(":")
     if what == "all":
         return
@@ -95,6 +101,10 @@ def freeze(model: Motionformer, train: str) -> None:
     learning = [model.head] if what == "head" else [*blocks[len(blocks) - last :], model.norm, model.head]
     for module in learning:
         module.requires_grad_(True)
+    named = dict(model.named_parameters())
+    for name in new:
+        if name in named:
+            named[name].requires_grad_(True)
 
 
 def _load_video_start(model: Motionformer, start: str) -> LoadReport:
