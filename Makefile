@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help install demo test check format benchmark figures docs clean
+.PHONY: help install demo test slow check format benchmark figures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -22,6 +22,9 @@ demo: $(READY)  ## train, test and look: a few minutes, then open runs/demo/repo
 
 test: $(READY)  ## run every test (minutes, 2 cores)
 	$(BIN)/python -m pytest --numprocesses auto
+
+slow: $(READY)  ## run the tests that take a minute or more each
+	$(BIN)/python -m pytest --numprocesses auto -m slow
 
 check: $(READY)  ## lint, format, types, import contracts
 	$(BIN)/ruff check .

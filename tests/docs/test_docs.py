@@ -50,7 +50,7 @@ def commands() -> Iterator[tuple[str, ...]]:
         yield from ((name, inner) for inner in command.commands) if hasattr(command, "commands") else [(name,)]
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_every_command_has_a_page_and_the_readme_names_it(words: tuple[str, ...]) -> None:
     pages = [ROOT / f"docs/commands/{name}.md" for name in ("-".join(words), words[0])]
     page = next((page for page in pages if page.is_file()), None)

@@ -39,6 +39,7 @@ with torch.no_grad():
     )
 
 
+@pytest.mark.slow
 def test_generated_code_gives_the_same(run_python: Callable[[str], str]) -> None:
     run_python(
         TINY
@@ -80,6 +81,7 @@ for name, model in models.items():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["compile", "export"])
 def test_base_model(how: str, run_python: Callable[[str], str]) -> None:
     capture = {
