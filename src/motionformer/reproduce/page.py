@@ -12,7 +12,7 @@ from motionformer.training.shipped import shipped_recipes
 DATA = {"k400": "K400", "ssv2": "SSv2"}
 HEAD = """# The paper's tables, and what was run of them
 
-Made by `motionformer reproduce --page docs` from the outcomes in [results](results/); not written by hand. *Paper* is
+Made by `motionformer reproduce --page docs` from the outcomes in `docs/results`; not written by hand. *Paper* is
 the authors' figure, top-1 on the data sets named, as far as it could be confirmed. *Ours* is top-1 in % on the `hard`
 level of the [motion benchmark](motion-benchmark.md) with a tiny model (mean ± deviation over seeds, then every seed):
 the same comparison, not the same numbers. What they do and do not show is in [results](results.md).

@@ -87,8 +87,8 @@ def load_start(model: Motionformer, start: str) -> LoadReport:
 def freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     """Let only the part named by `train` learn: `all`, `head`, or `last:N` blocks with the final norm and head.
 
-    Weights that the start did not bring (`new`) always learn. Without that, a video model made from an image model would
-    keep a table of times that is all zero, and could not tell the order of its frames.
+    Weights that the start did not bring (`new`) always learn. Without that, a video model made from an image model
+    would keep a table of times that is all zero, and could not tell the order of its frames.
     """
     what, _, count = train.partition(":")
     if what == "all":
