@@ -42,6 +42,8 @@ benchmark: $(READY)  ## measure speed and memory, write build/*.md and *.json (h
 	$(BIN)/python -m benchmarks.decoding
 	$(BIN)/python -m benchmarks.clip_transforms
 	$(BIN)/python -m benchmarks.motion_learning --level easy --threads 2
+	$(BIN)/python -m benchmarks.training_overhead
+	$(BIN)/python -m benchmarks.prediction
 
 figures: $(READY)  ## redraw the pictures of README and docs
 	$(BIN)/python docs/figures/draw.py
