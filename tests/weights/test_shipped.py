@@ -12,7 +12,7 @@ def test_motion_tiny_loads_by_name_and_knows_directions() -> None:
     model = load_model("motion-tiny")
     assert model.config.labels == CLASSES
     assert model.prefix.dtype == torch.float32  # stored in half precision, used in full
-    prepare, clips = eval_transform(model.config.input), [clip for clip in MotionBenchmark("easy", "test", 64)]
+    prepare, clips = eval_transform(model.config.input), list(MotionBenchmark("easy", "test", 64))
     with torch.no_grad():
         found = model(torch.stack([prepare(clip.frames) for clip in clips])).argmax(dim=1)
     right = found == torch.tensor([clip.label for clip in clips])

@@ -30,7 +30,11 @@ from motionformer.trace import KINDS, Clip, find_geometry
 from motionformer.trace.result import render_rows
 
 PAGE = Path(__file__).parent / "page"
-FILES = {"/": ("index.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
 TYPES = {"png": "image/png", "gif": "image/gif", "mp4": "video/mp4", "json": "application/json"}
 SHOWN_SIDE = 640  # pixels of the longer side of frames on the page; points are still in pixels of the video
 SWEEP_EVERY = 20.0  # seconds

@@ -58,7 +58,9 @@ def load_models(sources: Sequence[str]) -> dict[str, Motionformer]:
 
 def make_server(app: Starlette) -> uvicorn.Server:
     # quiet: requests name what people uploaded
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=5, timeout_graceful_shutdown=3)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_keep_alive=5, timeout_graceful_shutdown=3
+    )
     return uvicorn.Server(config)
 
 
@@ -68,8 +70,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port))
     except OSError as error:
         raise PageError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}). Another page may be running: stop it, or give "
-            f"another --port (0 takes any that is free)."
+            f"cannot listen on {host}:{port} ({error.strerror or error}). Another page may be running: stop it, or "
+            f"give another --port (0 takes any that is free)."
         ) from error
 
 
