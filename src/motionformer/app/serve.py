@@ -1,8 +1,11 @@
 """START HERE: models by name become a page in the browser, until it is stopped."""
 
 import ipaddress
+import signal
 import socket
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +36,9 @@ def serve(
     on_ready: Callable[[str], None] = print,
 ) -> None:
     """Blocks until interrupted. `on_ready` is told the address; port 0 takes any that is free."""
+    if threading.current_thread() is threading.main_thread():
+        # a plain SIGTERM ends Python at once, and uploads would stay behind; this way every `with` is left
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with listen(host, port) as listening, open_app(load_models(models), limits or Limits(), host) as app:
         on_ready(address(listening, host))
         make_server(app).run(sockets=[listening])

@@ -8,8 +8,8 @@ import typer
 SERVE_HELP = """Open a page: click a point in a clip and watch where the model follows it.
 
 The page opens with ready clips; videos of one's own are dropped into it. It works offline: the model `motion-tiny`
-comes with the package, and nothing is fetched from elsewhere. Uploads are deleted when they are replaced, when the page is
-closed or idle, and when the server stops.
+comes with the package, and nothing is fetched from elsewhere. Uploads are deleted when they are replaced, when the
+page is closed or idle, and when the server stops.
 
 Only this machine can reach it unless `--host` says otherwise. Ctrl+C stops it.
 
