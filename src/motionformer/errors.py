@@ -96,3 +96,12 @@ class TrainingError(MotionformerError):
 
 class NonFiniteLossError(TrainingError):
     """The loss became infinite or not a number; the message names the file that lists the batch's videos."""
+
+
+class PageError(MotionformerError):
+    """What the browser page does not do, and why: a limit, a file that is no video, a question it cannot read."""
+
+    def __init__(self, reason: str, status: int = 400) -> None:
+        super().__init__(reason)
+        self.status = status
+        """Of the HTTP response."""

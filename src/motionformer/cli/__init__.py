@@ -19,6 +19,7 @@ from motionformer.cli import (
     lra,
     predict,
     reproduce,
+    serve,
     trace,
     track,
     train,
@@ -41,6 +42,7 @@ app.command(help=features.FEATURES_HELP)(features.features)
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
+app.command(help=serve.SERVE_HELP)(serve.serve)
 app.command()(export.export)
 app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
 app.add_typer(lra.app, name="lra")
@@ -60,6 +62,9 @@ _EXTRA_OF = {
     "tensorboard": "train",
     "matplotlib": "train",
     "jinja2": "train",
+    "starlette": "app",
+    "uvicorn": "app",
+    "PIL": "app",
     "onnx": "export",
     "onnxscript": "export",
     "onnxruntime": "export",

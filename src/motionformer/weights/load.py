@@ -18,6 +18,7 @@ from motionformer.weights.download import download
 from motionformer.weights.fit import fit_tensors
 from motionformer.weights.released import RELEASED, convert_released, infer_config, is_released_layout
 from motionformer.weights.report import LoadReport
+from motionformer.weights.shipped import SHIPPED
 
 log = logging.getLogger("motionformer")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -35,7 +36,8 @@ def load_model(
     """A model with weights, in evaluation mode.
 
     `source` is a folder made by `save_pretrained`, a released `.pyth` file, a released name such as
-    `k400_motionformer_224_16x4` (downloaded once), or `user/name` on the Hugging Face hub. Other class counts, frame
+    `k400_motionformer_224_16x4` (downloaded once), `motion-tiny`, which comes with the package, or `user/name` on the
+    Hugging Face hub. Other class counts, frame
     counts and sizes may be asked for; what was resized or reset for them is logged (`load_model_with_report`
     returns it).
     """
@@ -93,6 +95,8 @@ def find_weights(source: str | Path) -> Path:
     if path.exists():
         return path
     name = str(source)
+    if name in SHIPPED:
+        return SHIPPED[name] / WEIGHTS
     if name in RELEASED:
         return download(RELEASED[name].filename, sha256=RELEASED[name].sha256)
     if name.lower().replace("_", "-") in VARIANTS:
@@ -103,7 +107,8 @@ def find_weights(source: str | Path) -> Path:
     if name.count("/") == 1 and not path.suffix:
         return fetch_from_hub(name, WEIGHTS, CONFIG)
     raise UnknownModelError(
-        f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}."
+        f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}; with the "
+        f"package: {', '.join(SHIPPED)}."
     )
 
 

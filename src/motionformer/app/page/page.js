@@ -1,0 +1,411 @@
+// The page: asks the server, draws what it says. No libraries, nothing from elsewhere.
+// state → ask (one function that talks to the server) → choose a video → trace a point → draw.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const state = { visitor: "new", limits: null, models: [], video: null, clip: null, traces: null, point: null, step: 0, playing: true, asking: 0 };
+const STEP_MS = 380;
+const COLOURS = ["#4353c9", "#d9480f", "#2b8a3e", "#9c36b5", "#0b7285", "#e67700"];
+const HEAT = [[40, 11, 84], [101, 21, 110], [159, 42, 99], [212, 72, 66], [245, 125, 21], [250, 193, 39]]; // inferno, dark to bright
+const LEGENDS = {
+  trajectory: "Red: the patch you clicked. Heat: where it looks in each frame, from nothing to that frame's largest. White: the mean place, with one standard deviation.",
+  "class-token": "Heat: where the class token looks, over the whole clip.",
+  rollout: "Heat: what reaches the class token, or the patch you clicked, through all layers up to this one.",
+  gradcam: "Heat: what speaks for the class.",
+};
+
+// ---- talking to the server
+
+async function ask(path, options = {}) {
+  const response = await fetch(path, { ...options, headers: { "X-Visitor": state.visitor } }).catch(() => {
+    throw new Error("the server does not answer: is motionformer serve still running? A file that is refused while it is being sent looks like this too.");
+  });
+  if (response.ok) return response;
+  const found = await response.json().catch(() => ({}));
+  throw new Error(found.error || `the server answered ${response.status}`);
+}
+
+async function attempt(doing, work) { // what goes wrong is said on the page, never lost in the console
+  $("status").textContent = doing;
+  state.asking += 1;
+  document.body.dataset.busy = "yes";
+  try { await work(); } catch (error) { say(error.message); } finally {
+    state.asking -= 1;
+    if (!state.asking) { $("status").textContent = ""; document.body.dataset.busy = "no"; }
+  }
+}
+
+function say(text) {
+  $("message").textContent = text;
+  $("message").hidden = !text;
+}
+
+// ---- opening and choosing
+
+async function open() {
+  const found = await (await ask("api/enter", { method: "POST" })).json();
+  Object.assign(state, { visitor: found.visitor, limits: found.limits, models: found.models });
+  const { megabytes, seconds, users, idle_minutes } = found.limits;
+  $("limits").textContent = `Up to ${megabytes} MB and ${seconds} s, so that nobody waits long. ${users} pages can be open at once; questions are answered one at a time. Your video stays on the machine that runs this page and is deleted when you choose another, close the page, or ask nothing for ${idle_minutes} minutes.`;
+  for (const one of found.ready) {
+    const button = make("button", { type: "button" }, $("ready"));
+    button.dataset.video = one.id;
+    make("img", { src: one.picture, alt: "" }, button);
+    button.append(one.name);
+    button.onclick = () => choose(one.id);
+  }
+  fill($("what"), found.whats.map((name) => [name, name]));
+  const smallest = (key) => Math.min(...state.models.map((model) => model[key]));
+  const numbers = (count) => [...Array(count).keys()].map((i) => [String(i), String(i)]);
+  fill($("layer"), [["last", "last"], ...numbers(smallest("layers")), ["mean", "mean"]]);
+  fill($("head"), [["mean", "mean"], ...numbers(smallest("heads"))]);
+  fill($("label"), [["", "the predicted one"], ...state.models[0].labels.map((name) => [name, name])]);
+  await choose(found.ready[0].id);
+}
+
+async function choose(id) {
+  say("");
+  state.video = id;
+  for (const button of $("ready").children) button.setAttribute("aria-pressed", button.dataset.video === id);
+  $("predictions").replaceChildren();
+  await attempt("reading", async () => { await showClip(null); });
+  if (state.video === id) await attempt("looking", async () => { await showPrediction(id); });
+}
+
+async function upload(file) {
+  say("");
+  if (file.size > state.limits.megabytes * 1e6) {
+    say(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; this page takes ${state.limits.megabytes} MB. Cut or shrink the video, or start the page with --max-mb.`);
+    return;
+  }
+  await attempt(`sending ${file.name}`, async () => {
+    const found = await (await ask(`api/upload?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file })).json();
+    await choose(found.id);
+  });
+}
+
+async function showClip(around) {
+  const query = new URLSearchParams({ video: state.video });
+  if (around !== null) query.set("around", around);
+  const clip = await (await ask(`api/clip?${query}`)).json();
+  for (const one of clip.clips) one.pictures = await Promise.all(one.images.map(load));
+  Object.assign(state, { clip, traces: null, point: null, step: 0, around });
+  $("name").textContent = clip.name;
+  const first = clip.clips[0].numbers;
+  $("where-box").hidden = clip.frames <= first[first.length - 1] - first[0] + 1;
+  $("where").max = clip.frames - 1;
+  $("where").value = around === null ? first[clip.clips[0].asked] : around;
+  tellWhere();
+  buildViewers();
+  settle();
+  if ($("what").value !== "trajectory") await showTrace();
+}
+
+// ---- tracing
+
+function pointed(event, canvas, model, step) {
+  const box = canvas.getBoundingClientRect();
+  const x = (event.clientX - box.left) / box.width * state.clip.width;
+  const y = (event.clientY - box.top) / box.height * state.clip.height;
+  const clip = state.clip.clips[model];
+  state.point = { x: Math.min(Math.max(x, 0), state.clip.width - 0.01), y: Math.min(Math.max(y, 0), state.clip.height - 0.01), frame: clip.numbers[step] };
+  if (!["trajectory", "rollout"].includes($("what").value)) { $("what").value = "trajectory"; settle(); }
+  attempt("following", showTrace);
+}
+
+function question() {
+  const query = new URLSearchParams({ video: state.video, what: $("what").value, layer: $("layer").value, head: $("head").disabled ? "mean" : $("head").value });
+  if (state.around !== null) query.set("around", state.around);
+  if (state.point) for (const key of ["x", "y", "frame"]) query.set(key, state.point[key]);
+  if ($("what").value === "gradcam") query.set("label", $("label").value);
+  return query;
+}
+
+async function showTrace() {
+  const asked = question();
+  const found = await (await ask(`api/trace?${asked}`)).json();
+  if (String(asked) !== String(question())) return; // somebody has gone on clicking
+  say("");
+  state.traces = found;
+  settle();
+  draw();
+}
+
+function settle() { // controls that make no sense for what is shown
+  const what = $("what").value;
+  $("head").disabled = ["rollout", "gradcam"].includes(what);
+  const mean = [...$("layer").options].find((option) => option.value === "mean");
+  mean.disabled = what === "rollout";
+  if (what === "rollout" && $("layer").value === "mean") $("layer").value = "last";
+  $("label-box").hidden = what !== "gradcam" || state.models[0].labels.length === 0;
+  $("legend").textContent = LEGENDS[what] + (state.traces && state.traces[0].truth ? " Green: where the disc really is." : "") + (state.traces ? "" : what === "trajectory" ? " Click a point to begin." : "");
+  for (const button of $("downloads").querySelectorAll("button")) button.disabled = button.dataset.format !== "prediction" && !state.traces;
+}
+
+async function again() { // a choice was changed
+  settle();
+  if ($("what").value === "trajectory" && !state.point) { state.traces = null; settle(); draw(); return; }
+  await attempt("looking", showTrace);
+}
+
+// ---- drawing
+
+function buildViewers() {
+  $("viewers").replaceChildren();
+  state.clip.clips.forEach((clip, model) => {
+    const figure = make("figure", { className: "viewer" }, $("viewers"));
+    const caption = make("figcaption", {}, figure);
+    make("b", { textContent: clip.model }, caption);
+    caption.append(` · ${state.models[model].scheme} attention`);
+    const stage = make("canvas", { className: "stage" }, figure);
+    stage.onclick = (event) => pointed(event, stage, model, state.step % clip.numbers.length);
+    const strip = make("div", { className: "strip" }, figure);
+    clip.numbers.forEach((number, step) => {
+      const cell = make("div", {}, strip);
+      const canvas = make("canvas", {}, cell);
+      cell.append(`frame ${number}`);
+      canvas.onclick = (event) => pointed(event, canvas, model, step);
+    });
+  });
+  draw();
+}
+
+function draw() {
+  state.clip.clips.forEach((clip, model) => {
+    const figure = $("viewers").children[model];
+    figure.dataset.traced = state.traces ? "yes" : "no";
+    [...figure.querySelectorAll(".strip canvas")].forEach((canvas, step) => paint(canvas, clip, model, step, 176, false));
+  });
+  drawStages();
+}
+
+function drawStages() {
+  state.clip.clips.forEach((clip, model) => {
+    const figure = $("viewers").children[model];
+    const step = state.step % clip.numbers.length;
+    paint(figure.querySelector(".stage"), clip, model, step, 660, true);
+    [...figure.querySelectorAll(".strip canvas")].forEach((canvas, i) => canvas.classList.toggle("now", i === step));
+  });
+}
+
+function paint(canvas, clip, model, step, width, grows) {
+  const scale = width / state.clip.width;
+  if (canvas.width !== width) { canvas.width = width; canvas.height = Math.round(state.clip.height * scale); }
+  const pen = canvas.getContext("2d");
+  const trace = state.traces && state.traces[model];
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.filter = trace ? "grayscale(0.5)" : "none";
+  pen.imageSmoothingEnabled = state.clip.width >= width / 4;
+  pen.drawImage(clip.pictures[step], 0, 0, canvas.width, canvas.height);
+  pen.filter = "none";
+  pen.setTransform(scale, 0, 0, scale, 0, 0); // from here on in pixels of the video
+  const [left, top, right, bottom] = clip.visible;
+  if (trace) {
+    pen.imageSmoothingEnabled = true;
+    const f = Math.floor(step / (clip.numbers.length / trace.tracks[0].token_frames.length));
+    pen.drawImage(heat(trace, f), left, top, right - left, bottom - top);
+  }
+  veil(pen, [left, top, right, bottom]);
+  if (trace) { if (trace.truth) drawTruth(pen, trace.truth, step, scale); if (trace.query) drawPath(pen, trace, clip, step, scale, grows); }
+}
+
+function heat(trace, f) {
+  const frames = trace.tracks[0].token_frames;
+  const perFrame = trace.what === "trajectory";
+  const strength = (one) => (perFrame ? 1 : one.mass);
+  const largest = Math.max(...(perFrame ? [frames[f]] : frames).map((one) => strength(one) * Math.max(...one.map.flat())));
+  const rows = frames[f].map;
+  const small = make("canvas", { width: rows[0].length, height: rows.length });
+  const pen = small.getContext("2d");
+  const image = pen.createImageData(small.width, small.height);
+  rows.flat().forEach((weight, i) => {
+    const level = strength(frames[f]) * weight / largest;
+    const place = level * (HEAT.length - 1), low = Math.min(Math.floor(place), HEAT.length - 2);
+    for (let c = 0; c < 3; c++) image.data[4 * i + c] = HEAT[low][c] + (place - low) * (HEAT[low + 1][c] - HEAT[low][c]);
+    image.data[4 * i + 3] = 205 * level;
+  });
+  pen.putImageData(image, 0, 0);
+  return small;
+}
+
+function veil(pen, [left, top, right, bottom]) { // what the model does not see is pale
+  const { width, height } = state.clip;
+  pen.fillStyle = "rgba(255,255,255,.6)";
+  pen.fillRect(0, 0, left, height);
+  pen.fillRect(right, 0, width - right, height);
+  pen.fillRect(left, 0, right - left, top);
+  pen.fillRect(left, bottom, right - left, height - bottom);
+}
+
+function drawTruth(pen, truth, step, scale) {
+  const jump = Math.min(state.clip.width, state.clip.height) / 2; // the disc comes back on the other side
+  pen.beginPath();
+  truth.forEach(([x, y], i) => {
+    const far = i && Math.hypot(x - truth[i - 1][0], y - truth[i - 1][1]) > jump;
+    if (i && !far) pen.lineTo(x, y); else pen.moveTo(x, y);
+  });
+  stroke(pen, "#00d68f", 2 / scale * weight(pen));
+  disc(pen, truth[step], 4 / scale * weight(pen), "#00d68f", "#1f2430", scale);
+}
+
+function drawPath(pen, trace, clip, step, scale, grows) {
+  const frames = trace.tracks[0].token_frames, thick = weight(pen) / scale;
+  const tubelet = clip.numbers.length / frames.length, f = Math.floor(step / tubelet);
+  const shown = grows ? frames.slice(0, f + 1) : frames;
+  pen.beginPath();
+  shown.forEach(({ x, y }, i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+  stroke(pen, "rgba(31,36,48,.6)", 4.5 * thick);
+  stroke(pen, "#fff", 2.2 * thick);
+  for (const { x, y } of shown) disc(pen, [x, y], 2.4 * thick, "#fff", null, scale);
+  const { x, y, covariance: [[a, b], [, d]] } = frames[f];
+  const middle = (a + d) / 2, off = Math.hypot((a - d) / 2, b);
+  pen.beginPath();
+  pen.ellipse(x, y, Math.sqrt(Math.max(middle + off, 0)), Math.sqrt(Math.max(middle - off, 0)), 0.5 * Math.atan2(2 * b, a - d), 0, 2 * Math.PI);
+  pen.setLineDash([5 * thick, 4 * thick]);
+  stroke(pen, "#fff", 1.6 * thick);
+  pen.setLineDash([]);
+  disc(pen, [x, y], 5 * thick, "#fff", "#1f2430", scale);
+  if (Math.floor(trace.query.frame / tubelet) === f) {
+    const { width, height } = trace.patch_size;
+    pen.beginPath();
+    pen.rect(trace.visible.left + trace.query.column * width, trace.visible.top + trace.query.row * height, width, height);
+    stroke(pen, "#e4003a", 3 * thick);
+  }
+}
+
+function weight(pen) { return pen.canvas.width > 300 ? 1.6 : 1; }
+
+function stroke(pen, colour, width) {
+  Object.assign(pen, { strokeStyle: colour, lineWidth: width, lineCap: "round", lineJoin: "round" });
+  pen.stroke();
+}
+
+function disc(pen, [x, y], radius, fill, edge, scale) {
+  pen.beginPath();
+  pen.arc(x, y, radius, 0, 2 * Math.PI);
+  pen.fillStyle = fill;
+  pen.fill();
+  if (edge) stroke(pen, edge, 1.4 / scale);
+}
+
+// ---- what happens: top-5 and timeline
+
+async function showPrediction(id) {
+  const found = await (await ask(`api/prediction?${new URLSearchParams({ video: id })}`)).json();
+  if (state.video !== id) return;
+  state.prediction = found;
+  $("predictions").replaceChildren();
+  for (const one of found) {
+    const box = make("div", { className: "prediction" }, $("predictions"));
+    make("h3", { textContent: `${one.model}: mean of ${one.views} clip${one.views > 1 ? "s" : ""}` }, box);
+    for (const { label, score } of one.top) {
+      const row = make("div", { className: "guess" }, box);
+      make("span", { textContent: label }, row);
+      make("progress", { value: score, max: 1 }, row);
+      make("span", { textContent: `${(100 * score).toFixed(1)} %` }, row);
+    }
+    drawTimeline(box, one.timeline);
+  }
+}
+
+function drawTimeline(box, timeline) {
+  const width = 560, height = 150, left = 30, right = 110, low = 120, high = 12;
+  const x = (time) => left + time / timeline.duration * (width - left - right);
+  const y = (score) => low - score * (low - high);
+  const svg = draws("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "scores along time" }, box);
+  for (const score of [0, 0.5, 1]) {
+    draws("line", { x1: left, x2: width - right, y1: y(score), y2: y(score), stroke: "#e1e5ea" }, svg);
+    draws("text", { x: left - 5, y: y(score) + 4, "text-anchor": "end" }, svg).textContent = score;
+  }
+  for (const part of [0, 0.5, 1]) draws("text", { x: x(part * timeline.duration), y: low + 18, "text-anchor": "middle" }, svg).textContent = `${(part * timeline.duration).toFixed(1)} s`;
+  const best = {};
+  for (const window of timeline.windows) for (const { label, score } of window.top) best[label] = Math.max(best[label] || 0, score);
+  const labels = Object.keys(best).sort((a, b) => best[b] - best[a]).slice(0, COLOURS.length);
+  labels.forEach((label, i) => {
+    const points = timeline.windows.map((one) => [x((one.start + one.end) / 2), y((one.top.find((guess) => guess.label === label) || { score: 0 }).score)]);
+    draws("polyline", { points: points.map((point) => point.join()).join(" "), fill: "none", stroke: COLOURS[i], "stroke-width": 1.8 }, svg);
+    for (const [cx, cy] of points) draws("circle", { cx, cy, r: 2.6, fill: COLOURS[i] }, svg);
+    draws("rect", { x: width - right + 12, y: high + i * 18, width: 10, height: 10, rx: 2, fill: COLOURS[i] }, svg);
+    draws("text", { x: width - right + 27, y: high + 9 + i * 18 }, svg).textContent = label.length > 14 ? `${label.slice(0, 13)}…` : label;
+  });
+  svg.onclick = (event) => {
+    const box = svg.getBoundingClientRect();
+    const time = ((event.clientX - box.left) / box.width * width - left) / (width - left - right) * timeline.duration;
+    goTo(Math.round(Math.min(Math.max(time, 0), timeline.duration) * state.clip.fps));
+  };
+}
+
+function goTo(frame) {
+  const around = Math.min(Math.max(frame, 0), state.clip.frames - 1);
+  attempt("reading", () => showClip(around));
+}
+
+// ---- taking it away
+
+async function download(format) {
+  const name = `motionformer-${$("name").textContent.replace(/[^\w.-]+/g, "-")}`;
+  if (format === "prediction") {
+    if (state.prediction) save(new Blob([JSON.stringify(state.prediction, null, 1)], { type: "application/json" }), `${name}-prediction.json`);
+    return;
+  }
+  const query = question();
+  query.set("format", format);
+  await attempt("drawing", async () => save(await (await ask(`api/trace?${query}`)).blob(), `${name}.${format}`));
+}
+
+function save(blob, name) {
+  const link = make("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// ---- small things
+
+function make(tag, values = {}, parent = null) {
+  const element = Object.assign(document.createElement(tag), values);
+  if (parent) parent.append(element);
+  return element;
+}
+
+function draws(tag, values, parent) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(values)) element.setAttribute(name, value);
+  parent.append(element);
+  return element;
+}
+
+function fill(select, options) {
+  for (const [value, text] of options) make("option", { value, textContent: text }, select);
+}
+
+async function load(source) {
+  const image = new Image();
+  image.src = source;
+  await image.decode();
+  return image;
+}
+
+function tellWhere() {
+  $("where-text").textContent = `frame ${$("where").value}, ${($("where").value / state.clip.fps).toFixed(2)} s`;
+}
+
+// ---- wiring
+
+$("file").onchange = () => { if ($("file").files[0]) upload($("file").files[0]); $("file").value = ""; };
+$("drop").onkeydown = (event) => { if (event.key === "Enter") $("file").click(); };
+for (const kind of ["dragover", "dragleave", "drop"]) {
+  document.addEventListener(kind, (event) => { // anywhere on the page: a video that misses must not replace the page
+    event.preventDefault();
+    $("drop").classList.toggle("over", kind === "dragover");
+    if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
+  });
+}
+$("what").onchange = $("layer").onchange = $("head").onchange = $("label").onchange = again;
+$("play").onclick = () => { state.playing = !state.playing; $("play").textContent = state.playing ? "pause" : "play"; };
+$("where").oninput = tellWhere;
+$("where").onchange = () => goTo(Number($("where").value));
+for (const button of $("downloads").querySelectorAll("button")) button.onclick = () => download(button.dataset.format);
+setInterval(() => { if (state.playing && state.clip) { state.step = (state.step + 1) % Math.max(...state.clip.clips.map((clip) => clip.numbers.length)); drawStages(); } }, STEP_MS);
+addEventListener("pagehide", () => { fetch("api/leave", { method: "POST", keepalive: true, headers: { "X-Visitor": state.visitor } }); });
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); }); // its place was given up
+attempt("opening", open);

@@ -1,0 +1,30 @@
+"""The weights that come with the package: there, small, and as good as they are said to be."""
+
+import torch
+
+from motionformer import load_model
+from motionformer.data.motion import CLASSES, MotionBenchmark
+from motionformer.video.transforms import eval_transform
+from motionformer.weights.shipped import SHIPPED, ship
+
+
+def test_motion_tiny_loads_by_name_and_knows_directions() -> None:
+    model = load_model("motion-tiny")
+    assert model.config.labels == CLASSES
+    assert model.prefix.dtype == torch.float32  # stored in half precision, used in full
+    prepare, clips = eval_transform(model.config.input), list(MotionBenchmark("easy", "test", 64))
+    with torch.no_grad():
+        found = model(torch.stack([prepare(clip.frames) for clip in clips])).argmax(dim=1)
+    right = found == torch.tensor([clip.label for clip in clips])
+    assert right.float().mean() > 0.9
+
+
+def test_storing_halves_the_size_and_keeps_the_answer(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    model = load_model("motion-tiny")
+    model.save_pretrained(tmp_path / "trained")
+    monkeypatch.setitem(SHIPPED, "motion-tiny", tmp_path / "stored")
+    stored = ship(tmp_path / "trained")
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "trained", stored)]
+    assert sizes[1] < 0.55 * sizes[0]
+    again = load_model(stored)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
