@@ -13,7 +13,7 @@ from motionformer.video import open_video
 
 CLIPS = (("easy", (15,)), ("easy", (57,)), ("medium", (17,)), ("hard", (55,)), ("easy", (8, 14, 19)))
 """Level, and the clips of the test split that are shown one after the other. The single ones are those of the first 64
-whose disc never touches the border, where it would come back on the other side."""
+whose centre stays 14 pixels of 96 away from the border: beyond it the disc comes back on the other side."""
 FRAMES = 12  # of each: more than a tiny model's clip, so that there is something to slide over
 SMALLEST = 96  # pixels: smaller frames look coarse on a screen
 
