@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+from tests.app.conftest import run_page
 
 from motionformer.app.serve import load_models
-from tests.app.conftest import run_page
 
 HERE = Path(__file__).parent
 STEP = 4  # the frame of the clip that is clicked
