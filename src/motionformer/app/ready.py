@@ -11,9 +11,10 @@ from motionformer.data.motion.videos import write_video
 from motionformer.models import InputSpec
 from motionformer.video import open_video
 
-CLIPS = (("easy", (2,)), ("easy", (5,)), ("medium", (0,)), ("hard", (6,)), ("easy", (8, 14, 19)))
-"""Level, and the clips of the test split that are shown one after the other."""
-FRAMES = 16  # of each: twice a tiny model's clip, so that there is something to slide over
+CLIPS = (("easy", (15,)), ("easy", (57,)), ("medium", (17,)), ("hard", (55,)), ("easy", (8, 14, 19)))
+"""Level, and the clips of the test split that are shown one after the other. The single ones are those of the first 64
+whose centre stays 14 pixels of 96 away from the border: beyond it the disc comes back on the other side."""
+FRAMES = 12  # of each: more than a tiny model's clip, so that there is something to slide over
 SMALLEST = 96  # pixels: smaller frames look coarse on a screen
 
 
