@@ -74,6 +74,16 @@ class TestOptimiser:
             table = name in ("prefix", "positions.prefix", "positions.space", "positions.time")
             assert (id(weight) in decaying) == (not name.endswith("bias") and "norm" not in name and not table), name
 
+    def test_what_is_new_learns_faster(self) -> None:
+        model = create_model("motionformer-tiny")
+        new = frozenset({"positions.time", "head.classifier.weight"})
+        named = {id(weight): name for name, weight in model.named_parameters()}
+        groups = parameter_groups(model, OptimiserPart(new_rate=10.0, layer_decay=0.5), 1.0, new)
+        rates = {named[id(weight)]: group["lr"] for group in groups for weight in group["params"]}
+        assert {name for name, rate in rates.items() if rate == 10.0} == new
+        assert rates["positions.space"] == 0.5**5
+        assert len(rates) == len(named)
+
     def test_decay_everything_as_released(self) -> None:
         (group,) = parameter_groups(create_model("motionformer-tiny"), OptimiserPart(decay_everything=True), 1.0)
         assert group["weight_decay"] == 0.05

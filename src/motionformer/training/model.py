@@ -29,7 +29,14 @@ FROM_DATA = ("num_classes", "labels", "source")
 
 
 def build_model(recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int]) -> Motionformer:
-    """The model of `recipe` for these classes, with its starting weights, frozen where the recipe says so.
+    """The model of `recipe` for these classes, with its starting weights, frozen where the recipe says so."""
+    return start_model(recipe, class_names, num_classes)[0]
+
+
+def start_model(
+    recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int]
+) -> tuple[Motionformer, frozenset[str]]:
+    """`build_model`, and the names of the weights that the start did not bring; none without a start.
 
     Random weights depend on `recipe.seed` alone; the caller's random state is left as it was.
     """
@@ -40,13 +47,13 @@ def build_model(recipe: Recipe, class_names: ClassNames, num_classes: int | dict
             model = Motionformer(config)
         except (TypeError, ValueError, RuntimeError) as error:
             raise RecipeError(f"recipe {recipe.name!r}: model.changes make no model: {error}") from error
-    new: Iterable[str] = ()
+    new: frozenset[str] = frozenset()
     if recipe.model.start:
         report = load_start(model, recipe.model.start)
         log.info("%s", report)
-        new = report.reset
+        new = frozenset(report.reset)
     freeze(model, recipe.model.train, new)
-    return model.train()
+    return model.train(), new
 
 
 def build_config(recipe: Recipe, num_classes: int | dict[str, int], labels: ClassNames | None = None) -> ModelConfig:

@@ -36,9 +36,9 @@ ONE = "label"
 class TrainingModule(LightningModule):
     """A model, its recipe, and what became of the clips so far."""
 
-    def __init__(self, model: Motionformer, recipe: Recipe, plan: Plan) -> None:
+    def __init__(self, model: Motionformer, recipe: Recipe, plan: Plan, new: frozenset[str] = frozenset()) -> None:
         super().__init__()
-        self.model, self.recipe, self.plan = model, recipe, plan
+        self.model, self.recipe, self.plan, self.new = model, recipe, plan, new
         self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
         self.val_failures = FailurePolicy.evaluation(plan.val_clips)  # counted as wrong
         self.history: list[dict[str, int | float]] = []  # one entry a validation
@@ -83,7 +83,7 @@ class TrainingModule(LightningModule):
         self.log_dict(shown, prog_bar=True, logger=False, rank_zero_only=True)
 
     def configure_optimizers(self) -> Any:
-        optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr)
+        optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr, self.new)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(self.recipe.schedule, self.plan))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -12,24 +12,32 @@ from motionformer.models.motionformer import Motionformer
 from motionformer.training.recipe import OptimiserPart
 
 
-def make_optimiser(model: Motionformer, part: OptimiserPart, lr: float) -> torch.optim.AdamW:
+def make_optimiser(
+    model: Motionformer, part: OptimiserPart, lr: float, new: frozenset[str] = frozenset()
+) -> torch.optim.AdamW:
     """AdamW over what learns; `lr` is already scaled to the batch."""
     first, second = part.betas
-    return torch.optim.AdamW(parameter_groups(model, part, lr), lr=lr, betas=(first, second))
+    return torch.optim.AdamW(parameter_groups(model, part, lr, new), lr=lr, betas=(first, second))
 
 
-def parameter_groups(model: Motionformer, part: OptimiserPart, lr: float) -> list[dict[str, Any]]:
-    """One group for each learning rate and decay, in the order of the layers."""
-    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+def parameter_groups(
+    model: Motionformer, part: OptimiserPart, lr: float, new: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
+    """One group for each learning rate and decay, in the order of the layers.
+
+    Weights that the start did not bring (`new`) learn `new_rate` times as fast, in whatever layer they are.
+    """
+    groups: dict[tuple[int, bool, bool], dict[str, Any]] = {}
     top = len(model.blocks) + 1
     for name, weight in _learning(model):
-        layer = layer_of(name, top) if part.layer_decay < 1 else top
+        is_new = name in new and part.new_rate != 1.0
+        layer = layer_of(name, top) if part.layer_decay < 1 and not is_new else top
         decays = part.decay_everything or decays_by_default(name, weight)
         group = groups.setdefault(
-            (layer, decays),
+            (layer, decays, is_new),
             {
                 "params": [],
-                "lr": lr * part.layer_decay ** (top - layer),
+                "lr": lr * part.layer_decay ** (top - layer) * (part.new_rate if is_new else 1.0),
                 "weight_decay": part.weight_decay if decays else 0.0,
             },
         )

@@ -79,6 +79,7 @@ class OptimiserPart:
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     decay_everything: bool = False  # as the released models were trained; else biases, norms, tokens and tables do not
     layer_decay: float = 1.0  # each block below the head learns slower by this factor
+    new_rate: float = 1.0  # weights that the start did not bring learn so many times as fast
     clip_norm: float = 0.0  # 0: no clipping
 
 
@@ -213,6 +214,7 @@ def _check(recipe: Recipe) -> None:
         "optimiser.lr_batch is at least 1": optimiser.lr_batch >= 1,
         "optimiser.betas are two numbers": len(optimiser.betas) == 2,
         "optimiser.layer_decay lies in (0, 1]": 0 < optimiser.layer_decay <= 1,
+        "optimiser.new_rate is positive": optimiser.new_rate > 0,
         "engine.strategy is auto, ddp or fsdp": engine.strategy in ("auto", "ddp", "fsdp"),
         "engine.strategy fsdp goes without ema": not (engine.strategy == "fsdp" and recipe.ema),
         "engine.keep is at least 1": engine.keep >= 1,

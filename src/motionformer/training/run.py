@@ -33,7 +33,7 @@ from motionformer.training.clips import Clips
 from motionformer.training.ema import average_weights
 from motionformer.training.folder import claim_folder, refuse_other_recipe
 from motionformer.training.logs import flush_loggers, make_loggers
-from motionformer.training.model import build_config, build_model
+from motionformer.training.model import build_config, start_model
 from motionformer.training.module import TrainingModule
 from motionformer.training.plan import Plan, make_plan
 from motionformer.training.progress import Clock, SayResults
@@ -119,10 +119,10 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     )
     callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps), checkpoints]
     trainer = make_trainer(recipe, plan.accumulation, loggers, callbacks, quiet=say.is_quiet)
-    model = build_model(recipe, names, num_classes_of(names))
+    model, new = start_model(recipe, names, num_classes_of(names))
     if recipe.engine.compile:
         model.compile()
-    module = TrainingModule(model, recipe, plan)
+    module = TrainingModule(model, recipe, plan, new)
     clips = Clips(recipe, plan, prepared.sources, prepared.config.input)
     say(f"{start}: going on after step {steps_done}." if start else f"{recipe.folder}: {plan.total_steps} steps.")
     trainer.fit(module, datamodule=clips, ckpt_path=start, weights_only=True)
