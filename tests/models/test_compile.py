@@ -51,6 +51,7 @@ with torch.no_grad():
     )
 
 
+@pytest.mark.slow
 def test_compiled_training_gives_the_same_gradients(run_python: Callable[[str], str]) -> None:
     run_python(
         TINY

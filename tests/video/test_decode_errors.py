@@ -95,12 +95,18 @@ def test_header_only(tmp_path: Path) -> None:
     refused(path)
 
 
-def test_no_permission(run_python: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("locked", ["clip.mp4", "folder", "frames"])
+def test_no_permission(locked: str, run_python: Callable[[str], str]) -> None:
     """In a process of its own, which gives up the superuser's right to read everything."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        path = write_video(Path(folder) / "locked.mp4", num_frames=2)
-        path.chmod(0)
+    with tempfile.TemporaryDirectory(dir="/tmp") as root:
+        folder = Path(root) / "folder"
+        folder.mkdir()
+        paths = {"clip.mp4": Path(root) / "clip.mp4", "folder": folder / "clip.mp4", "frames": Path(root) / "frames"}
+        write_video(paths["clip.mp4"], num_frames=2)
+        write_video(paths["folder"], num_frames=2)
+        write_images(paths["frames"], "img_%05d.png", num_frames=2)
+        Path(root).chmod(0o755)
+        (Path(root) / locked).chmod(0)
         said = run_python(f"""
 import os
 from motionformer.video import read_frames
@@ -108,11 +114,12 @@ from motionformer.errors import VideoError
 if os.geteuid() == 0:
     os.setuid(65534)
 try:
-    read_frames({str(path)!r}, [0])
+    read_frames({str(paths[locked])!r}, [0])
 except VideoError as error:
     print(error)
 """)
-    assert str(path) in said
+        (Path(root) / locked).chmod(0o755)
+    assert str(paths[locked]) in said
     assert "Permission denied" in said
 
 

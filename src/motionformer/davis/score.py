@@ -68,8 +68,8 @@ class Scores:
 
 def score_sequence(
     name: str,
-    predicted: Iterable[UInt8[Tensor, "H W"]],
-    truth: Iterable[UInt8[Tensor, "H W"]],
+    predicted: Iterable[UInt8[Tensor, "_ _"]],  # sizes are compared here, with a message
+    truth: Iterable[UInt8[Tensor, "_ _"]],
     *,
     single_object: bool = False,
 ) -> list[ObjectScore]:

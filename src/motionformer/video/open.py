@@ -7,6 +7,7 @@ from pathlib import Path
 from jaxtyping import UInt8
 from torch import Tensor
 
+from motionformer.errors import VideoError
 from motionformer.video.images import ImageFolder
 from motionformer.video.pyav import PyAVVideo
 from motionformer.video.source import Video
@@ -35,9 +36,12 @@ def open_video(
     if decoder not in DECODERS:
         raise ValueError(f"there is no decoder {decoder!r}; there are {', '.join(DECODERS)}")
     path = Path(path)
-    if path.is_dir():
-        return ImageFolder(path, time_limit=time_limit, fps=image_rate)
-    return DECODERS[decoder](path, time_limit=time_limit, num_threads=num_threads, square_pixels=square_pixels)
+    try:
+        if path.is_dir():
+            return ImageFolder(path, time_limit=time_limit, fps=image_rate)
+        return DECODERS[decoder](path, time_limit=time_limit, num_threads=num_threads, square_pixels=square_pixels)
+    except PermissionError as error:  # of a folder on the way, or of a folder of frames; a file's own is the decoder's
+        raise VideoError(f"cannot be opened: {error.strerror}", path) from error
 
 
 def read_frames(
