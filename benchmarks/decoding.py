@@ -72,7 +72,7 @@ def read_whole_file(path: Path, indices: Sequence[int]) -> Tensor:
 
 
 def read_whole_file_as_rgb(path: Path, indices: Sequence[int]) -> Tensor:
-    """The usual few lines: every frame of the file becomes an array, then pick. torchvision's `read_video` did the same."""
+    """The usual few lines, as in torchvision's `read_video`: every frame becomes an array, then pick."""
     with av.open(str(path)) as container:
         container.streams.video[0].thread_type = "SLICE"
         container.streams.video[0].thread_count = 1
