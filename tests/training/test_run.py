@@ -15,9 +15,10 @@ from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import NonFiniteLossError, RecipeError, TrainingError
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import _Hashed, is_whole, list_checkpoints, write_checkpoint
+from motionformer.training.folder import refuse_other_recipe
 from motionformer.training.logs import CsvLog
 from motionformer.training.module import TrainingModule
-from motionformer.training.recipe import Recipe
+from motionformer.training.recipe import Recipe, write_recipe
 from motionformer.training.run import prepare
 from tests.training.children import SMALL
 
@@ -91,6 +92,18 @@ def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
     train(small(tmp_path), quiet=True)
     with pytest.raises(TrainingError, match=r"another recipe: optimiser\.lr \(there 0\.05, now 0\.1\); seed \(there 0"):
         train(small(tmp_path, "seed=1", "optimiser.lr=0.1", "data.workers=3"), quiet=True)
+
+
+def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
+    """The folder's recipe lacks the new key; it ran with what is now the default."""
+    recipe = small(tmp_path)
+    written = tmp_path / "recipe.yaml"
+    write_recipe(recipe, written)
+    lines = [line for line in written.read_text().splitlines(keepends=True) if "new_rate" not in line]
+    written.write_text("".join(lines))
+    refuse_other_recipe(recipe)
+    with pytest.raises(TrainingError, match=r"optimiser\.new_rate \(there 1\.0, now 2\.0\)"):
+        refuse_other_recipe(small(tmp_path, "optimiser.new_rate=2"))
 
 
 def test_videos_from_a_folder_bf16_and_a_broken_one(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from motionformer.errors import TrainingError
 from motionformer.training.checkpoints import explain_disk, write_text
-from motionformer.training.recipe import Recipe
+from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.trainer import is_first_process
 
 RECIPE = "recipe.yaml"
@@ -48,7 +47,7 @@ def refuse_other_recipe(recipe: Recipe) -> None:
     file = recipe.folder / RECIPE
     if not file.exists():
         return
-    there, here = _flat(_read(file)), _flat(recipe.to_dict())
+    there, here = _flat(load_recipe(file).to_dict()), _flat(recipe.to_dict())  # an option added since has its default
     differing = [
         f"{key} (there {there.get(key)!r}, now {here.get(key)!r})"
         for key in sorted({*there, *here})
@@ -59,12 +58,6 @@ def refuse_other_recipe(recipe: Recipe) -> None:
             f"{recipe.folder} holds a run of another recipe: {'; '.join(differing)}. Use another output, or remove "
             "the folder."
         )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    values = OmegaConf.to_container(OmegaConf.load(file))
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
