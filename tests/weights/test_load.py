@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from motionformer import Motionformer, create_model, load_model
 from motionformer.errors import CheckpointError, DownloadError, UnknownModelError
 from motionformer.weights import RELEASED, load_model_with_report
-from motionformer.weights.load import fetch_from_hub
+from motionformer.weights.load import fetch_from_hub, short_name
 from tests.parity_files import PARITY, close
 
 TINY = PARITY / "tiny_official.pyth"
@@ -219,3 +219,17 @@ class TestNames:
 
         with pytest.raises(DownloadError, match=r"no route to host.*put the files in a folder and give its path"):
             fetch_from_hub("someone/model", "model.safetensors", get=refuse)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("motion-tiny", "motion-tiny"),
+        ("runs/gestures/model", "gestures"),
+        (Path("/data/base.pyth"), "base.pyth"),
+        ("model", "model"),
+        ("someone/their-model", "their-model"),
+    ],
+)
+def test_a_run_names_its_model(source: str | Path, name: str) -> None:
+    assert short_name(source) == name

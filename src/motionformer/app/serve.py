@@ -20,7 +20,7 @@ from motionformer.app.routes import make_app
 from motionformer.app.visitors import Visitors
 from motionformer.errors import PageError
 from motionformer.models import Motionformer
-from motionformer.weights import load_model
+from motionformer.weights.load import load_model, short_name
 from motionformer.weights.shipped import MOTION_TINY
 
 LOOPBACK = "127.0.0.1"
@@ -57,7 +57,7 @@ def load_models(sources: Sequence[str]) -> dict[str, Motionformer]:
     models: dict[str, Motionformer] = {}
     for source in sources:
         model = load_model(source)
-        name = Path(source).name or source
+        name = short_name(source)
         models[name if name not in models else f"{name} ({len(models) + 1})"] = model
     return models
 

@@ -15,7 +15,7 @@ from motionformer.trace.query import Geometry, Point, Query, find_geometry
 from motionformer.trace.result import Trace, Track
 from motionformer.trace.walk import evaluating
 from motionformer.video.transforms import eval_transform
-from motionformer.weights import load_model
+from motionformer.weights.load import load_model, short_name
 
 
 def trace(
@@ -47,7 +47,7 @@ def trace(
         raise TraceError(f"there is no {what!r} to show; there are {', '.join(KINDS)}.")
     kind = KINDS[what]
     if not isinstance(model, Motionformer):
-        name, model = name or Path(model).name, load_model(model)
+        name, model = name or short_name(model), load_model(model)
     opened = open_clip(clip, model.config, frame)
     geometry = find_geometry(model.config, (opened.frames.shape[1], opened.frames.shape[2]))
     query = _find_query(opened, geometry, at, kind.needs_point)

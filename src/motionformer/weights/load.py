@@ -112,6 +112,16 @@ def find_weights(source: str | Path) -> Path:
     )
 
 
+def short_name(source: str | Path) -> str:
+    """What to call a model in a picture or a table: the last part of where it is from.
+
+    A run keeps its model in `RUN/model`; that one is called after the run.
+    """
+    path = Path(source)
+    parts = [part for part in path.parts if part not in ("model", "/", ".", "..")]
+    return parts[-1] if parts else str(source)
+
+
 def fetch_from_hub(repo: str, *files: str, get: Callable[..., str] = hf_hub_download) -> Path:
     """The first of `files` from a Hugging Face repository, the others beside it."""
     try:
