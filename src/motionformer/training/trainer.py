@@ -18,6 +18,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from motionformer.errors import TrainingError
 from motionformer.models.block import Block, DividedBlock
 from motionformer.training.checkpoints import AtomicCheckpointIO
+from motionformer.training.launch import SLURM, devices_and_nodes, find_launch
 from motionformer.training.recipe import Recipe
 
 NOT_USEFUL = (
@@ -54,14 +55,16 @@ def make_trainer(
 
 def _build(recipe: Recipe, **options: Any) -> Trainer:
     engine = recipe.engine
+    launch = find_launch()
+    devices, nodes = devices_and_nodes(engine, launch)
     plugins: list[Any] = [AtomicCheckpointIO()]
-    if SLURMEnvironment.detect():
-        plugins.append(SLURMEnvironment(auto_requeue=False))  # submit the same command again: it goes on by itself
     try:
+        if launch is not None and launch.by == SLURM:
+            plugins.append(SLURMEnvironment(auto_requeue=False))  # submit the same command again: it goes on by itself
         return Trainer(
             accelerator=engine.accelerator,
-            devices=_devices(engine.devices),
-            num_nodes=engine.nodes,
+            devices=devices,
+            num_nodes=nodes,
             strategy=_strategy(engine.strategy),
             precision=cast(Any, engine.precision),  # Lightning knows which there are
             max_epochs=recipe.epochs,
@@ -99,16 +102,6 @@ def without_chatter() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def _devices(devices: str) -> int | str | list[int]:
-    if devices == "auto":
-        return devices
-    try:
-        numbers = [int(part) for part in devices.split(",")]
-    except ValueError as error:
-        raise TrainingError(f"engine.devices={devices}: write auto, a number, or a list such as 0,1.") from error
-    return numbers if "," in devices else numbers[0]
 
 
 def _strategy(name: str) -> str | Strategy:

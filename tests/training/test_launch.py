@@ -1,0 +1,90 @@
+"""Processes that a launcher started train together, and know it without being told by the recipe."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from motionformer.errors import TrainingError
+from motionformer.training.launch import SLURM, TORCHRUN, Launch, devices_and_nodes, find_launch
+from motionformer.training.recipe import EnginePart
+
+TINY = [
+    *("data.train_clips=16", "data.val_clips=8", "data.workers=0", "global_batch=8", "epochs=1", "schedule.warmup=0"),
+    *("model.changes.dim=16", "model.changes.depth=1", "model.changes.num_heads=2", "model.changes.input.frames=4"),
+    *("model.changes.input.height=16", "model.changes.input.width=16"),
+]
+needs_gloo = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
+
+
+def job(rank: int, tasks: int = 2, nodes: int = 1) -> dict[str, str]:
+    """What srun tells a task."""
+    told = {"NTASKS": tasks, "NNODES": nodes, "NTASKS_PER_NODE": tasks // nodes, "JOB_ID": 71}
+    told |= {"PROCID": rank, "LOCALID": rank, "NODEID": 0}
+    named = {"JOB_NAME": "train", "NODELIST": "127.0.0.1", "JOB_NODELIST": "127.0.0.1"}
+    return {f"SLURM_{key}": str(value) for key, value in (told | named).items()}
+
+
+def plan(folder: Path) -> dict[str, int]:
+    planned: dict[str, int] = json.loads((folder / "card.json").read_text())["plan"]
+    return planned
+
+
+@needs_gloo
+def test_torchrun_and_slurm_share_the_batch(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    train = ["-m", "motionformer", "train", "motion/easy", *TINY]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    commands = [
+        ([*launcher, *train, f"output={tmp_path / 'torchrun'}"], environment),
+        *(([sys.executable, *train, f"output={tmp_path / 'slurm'}"], {**environment, **job(rank)}) for rank in (0, 1)),
+    ]
+    children = [
+        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+        for command, env in commands
+    ]
+    for child in children:
+        said, _ = child.communicate(timeout=300)
+        assert child.returncode == 0, said
+    for name in ("torchrun", "slurm"):
+        assert plan(tmp_path / name)["processes"] == 2
+        assert plan(tmp_path / name)["clips_at_once"] == 4
+
+
+def test_nobody_launched_it() -> None:
+    assert find_launch() is None
+    assert devices_and_nodes(EnginePart(), None) == ("auto", 1)
+    assert devices_and_nodes(EnginePart(devices="0,1", nodes=2), None) == ([0, 1], 2)
+
+
+def test_what_launchers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in job(0, tasks=8, nodes=2).items():
+        monkeypatch.setenv(name, value)
+    assert find_launch() == Launch(SLURM, 8, 2)
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert find_launch() == Launch(TORCHRUN, 12, 3)  # torchrun inside a job
+
+
+def test_the_recipe_leaves_it_open_or_agrees() -> None:
+    launch = Launch(TORCHRUN, 8, 2)
+    for engine in (EnginePart(), EnginePart(devices="4"), EnginePart(nodes=2)):
+        assert devices_and_nodes(engine, launch) == (4, 2)
+    assert devices_and_nodes(EnginePart(devices="0,1,2,3"), launch) == ([0, 1, 2, 3], 2)
+
+
+@pytest.mark.parametrize("engine", [EnginePart(devices="2"), EnginePart(devices="0,1"), EnginePart(nodes=3)])
+def test_a_recipe_that_disagrees_is_refused(engine: EnginePart) -> None:
+    with pytest.raises(TrainingError, match=r"torchrun started 4 processes on each of 2 nodes, but engine\.devices="):
+        devices_and_nodes(engine, Launch(TORCHRUN, 8, 2))
+
+
+def test_uneven_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in job(0, tasks=3, nodes=2).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TrainingError, match="3 processes on 2 nodes"):
+        find_launch()
