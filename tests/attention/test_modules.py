@@ -83,16 +83,16 @@ class TestTrajectory:
 
     @pytest.mark.parametrize("project_values", [True, False])
     def test_gradients(self, project_values: bool) -> None:
-        ours = module(project_values=project_values, chunk_size=3)
-        x = clip(frames=2, s=4, b=1).requires_grad_()
-        assert torch.autograd.gradcheck(lambda x, *_: ours(x, 2), (x, *ours.parameters()), fast_mode=True)
+        """Every entry of every Jacobian. The module is tiny: a `gradcheck` that fails takes the long way round."""
+        ours = TrajectoryAttention(4, 2, project_values=project_values, chunk_size=3).double()
+        x = torch.randn(1, 1 + 2 * 2, 4, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda x, *_: ours(x, 2), (x, *ours.parameters()))
 
     def test_gradients_through_prototypes(self) -> None:
         """Prototypes are constants for the gradient, so check it where they do not depend on the input."""
-        ours = module(attend=OrthoformerAttention(5).eval())
-        x = clip(frames=2, s=4, b=1)
-        weight = ours.time.to_value.weight
-        assert torch.autograd.gradcheck(lambda _: ours(x, 2), (weight,), fast_mode=True)
+        ours = TrajectoryAttention(4, 2, attend=OrthoformerAttention(3)).double().eval()
+        x = torch.randn(1, 1 + 2 * 3, 4, dtype=torch.float64)
+        assert torch.autograd.gradcheck(lambda _: ours(x, 2), (ours.time.to_value.weight,))
 
     @pytest.mark.parametrize("block_elements", [1 << 20, 2 * 2 * H * C])  # one block, and blocks of two queries
     def test_written_out_backward_equals_autograd(self, block_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
