@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from motionformer import DividedAttention, JointAttention, OrthoformerAttention, TrajectoryAttention, record_attention
-from motionformer.attention import TemporalAverage
+from motionformer.attention import NystromAttention, TemporalAverage
 from motionformer.attention import follow as following
 from motionformer.attention.follow import Projections, follow
 from motionformer.attention.follow_backward import follow_frugally
@@ -233,6 +233,17 @@ class TestEvery:
         if not isinstance(make(1), JointAttention):
             with pytest.raises(ValueError, match="leave 21 patch tokens, which do not divide into 4 frames"):
                 make(1)(torch.zeros(1, 22, C), 4)
+
+    @every
+    @pytest.mark.parametrize("attend", [NystromAttention, OrthoformerAttention])
+    def test_more_prototypes_than_tokens_of_a_group(self, make, attend) -> None:  # type: ignore[no-untyped-def]
+        """The groups of divided attention are small, and have one key more than queries: the class token."""
+        one = make(1, attend=attend(128)).double().eval()
+        x = clip()
+        out = one(x, 4)
+        assert out.shape == x.shape
+        mask = torch.ones(2, 21, dtype=torch.bool)
+        torch.testing.assert_close(one(x, 4, key_mask=mask), out)
 
     def test_heads_must_divide(self) -> None:
         with pytest.raises(ValueError, match="dim 10 does not divide into 4 heads"):
