@@ -15,7 +15,9 @@ def info(
     model: Annotated[
         str | None, typer.Argument(help="A variant, a released name, or a folder or file of weights.")
     ] = None,
-    frames: Annotated[int | None, typer.Option(help="Frames of a clip.")] = None,
+    frames: Annotated[
+        int | None, typer.Option(help="Frames of a clip; this and the next five are the model's own unless said.")
+    ] = None,
     size: Annotated[int | None, typer.Option(help="Height and width of a clip, in pixels.")] = None,
     tubelet: Annotated[int | None, typer.Option(help="Frames of a token: 1 is square, 2 cubic tokens.")] = None,
     attend: Annotated[str | None, typer.Option(help="exact, norm_st, orthoformer, nystrom or performer.")] = None,
