@@ -233,6 +233,30 @@ for options in ({"choice": "best"}, {"candidates": "keys"}):
     assert "'queries' or 'queries+keys', not 'keys'" in out
 
 
+FEWER = {
+    "orthoformer": (6, lambda r: OrthoformerAttention(r)),
+    "orthoformer-random": (6, lambda r: OrthoformerAttention(r, choice="random")),
+    "orthoformer-segments": (6, lambda r: OrthoformerAttention(r, choice="segments")),
+    "orthoformer-per-frame": (3, lambda r: OrthoformerAttention(r, shared=False)),
+    "orthoformer-both": (14, lambda r: OrthoformerAttention(r, candidates="queries+keys")),
+    "nystrom": (6, lambda r: NystromAttention(r)),
+}
+
+
+@pytest.mark.parametrize(("most", "make"), [pytest.param(*case, id=name) for name, case in FEWER.items()])
+def test_more_prototypes_than_tokens_are_all_tokens(most: int, make) -> None:  # type: ignore[no-untyped-def]
+    """Six queries and eight keys, as the groups of divided attention, whose keys also hold the class token."""
+    q, k, v = qkv(n=6, m=8)
+    assert torch.equal(make(128).eval()(q, k, v, 2), make(most).eval()(q, k, v, 2))
+    assert not torch.equal(make(most - 1).eval()(q, k, v, 2), make(most).eval()(q, k, v, 2))
+
+
+@pytest.mark.parametrize("make", [OrthoformerAttention, NystromAttention])
+def test_no_prototypes_are_refused_at_once(make) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=">= 1, got 0"):
+        make(0)
+
+
 class TestRelease:
     """Single functions of the authors' release (tests/parity/fixtures.json says what each file is)."""
 

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from motionformer import DividedAttention, JointAttention, OrthoformerAttention, TrajectoryAttention, record_attention
-from motionformer.attention import TemporalAverage
+from motionformer.attention import NystromAttention, TemporalAverage
 from motionformer.attention import follow as following
 from motionformer.attention.follow import Projections, follow
 from motionformer.attention.follow_backward import follow_frugally
@@ -83,16 +83,16 @@ class TestTrajectory:
 
     @pytest.mark.parametrize("project_values", [True, False])
     def test_gradients(self, project_values: bool) -> None:
-        ours = module(project_values=project_values, chunk_size=3)
-        x = clip(frames=2, s=4, b=1).requires_grad_()
-        assert torch.autograd.gradcheck(lambda x, *_: ours(x, 2), (x, *ours.parameters()), fast_mode=True)
+        """Every entry of every Jacobian. The module is tiny: a `gradcheck` that fails takes the long way round."""
+        ours = TrajectoryAttention(4, 2, project_values=project_values, chunk_size=3).double()
+        x = torch.randn(1, 1 + 2 * 2, 4, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda x, *_: ours(x, 2), (x, *ours.parameters()))
 
     def test_gradients_through_prototypes(self) -> None:
         """Prototypes are constants for the gradient, so check it where they do not depend on the input."""
-        ours = module(attend=OrthoformerAttention(5).eval())
-        x = clip(frames=2, s=4, b=1)
-        weight = ours.time.to_value.weight
-        assert torch.autograd.gradcheck(lambda _: ours(x, 2), (weight,), fast_mode=True)
+        ours = TrajectoryAttention(4, 2, attend=OrthoformerAttention(3)).double().eval()
+        x = torch.randn(1, 1 + 2 * 3, 4, dtype=torch.float64)
+        assert torch.autograd.gradcheck(lambda _: ours(x, 2), (ours.time.to_value.weight,))
 
     @pytest.mark.parametrize("block_elements", [1 << 20, 2 * 2 * H * C])  # one block, and blocks of two queries
     def test_written_out_backward_equals_autograd(self, block_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +233,17 @@ class TestEvery:
         if not isinstance(make(1), JointAttention):
             with pytest.raises(ValueError, match="leave 21 patch tokens, which do not divide into 4 frames"):
                 make(1)(torch.zeros(1, 22, C), 4)
+
+    @every
+    @pytest.mark.parametrize("attend", [NystromAttention, OrthoformerAttention])
+    def test_more_prototypes_than_tokens_of_a_group(self, make, attend) -> None:  # type: ignore[no-untyped-def]
+        """The groups of divided attention are small, and have one key more than queries: the class token."""
+        one = make(1, attend=attend(128)).double().eval()
+        x = clip()
+        out = one(x, 4)
+        assert out.shape == x.shape
+        mask = torch.ones(2, 21, dtype=torch.bool)
+        torch.testing.assert_close(one(x, 4, key_mask=mask), out)
 
     def test_heads_must_divide(self) -> None:
         with pytest.raises(ValueError, match="dim 10 does not divide into 4 heads"):

@@ -65,6 +65,7 @@ class TestInfo:
         odd = fail("info", "motionformer-tiny", "--size", "50")
         assert odd.returncode == 2
         assert "does not divide into tokens" in " ".join(odd.stderr.split())
+        assert fail("info", "motionformer-tiny", "--attend", "nystrom", "--prototypes", "0").returncode == 2
 
 
 class TestConvert:

@@ -16,10 +16,16 @@ from motionformer.attention.prototypes import segment_means
 
 
 class NystromAttention(Attend):
-    """Attention through `num_landmarks` mean queries and mean keys, each a run of neighbours in time, then place."""
+    """Attention through `num_landmarks` mean queries and mean keys, each a run of neighbours in time, then place.
+
+    Where there are fewer queries or keys than that, as in the small groups of divided attention, there are as many
+    landmarks as the fewer of the two: a mean query and a mean key make a pair.
+    """
 
     def __init__(self, num_landmarks: int = 128, *, inverse_steps: int = 6, dropout: float = 0.0) -> None:
         super().__init__()
+        if num_landmarks < 1:
+            raise ValueError(f"Nyström attention needs num_landmarks >= 1, got {num_landmarks}.")
         self.num_landmarks = num_landmarks
         self.inverse_steps = inverse_steps
         self.dropout = dropout
@@ -35,8 +41,9 @@ class NystromAttention(Attend):
     ) -> Pool:
         scale = q.shape[-1] ** -0.25
         key_mask = None if bias is None else rearrange(bias != -float("inf"), "b f s -> b (f s)")
-        mean_q = self._landmarks(q * scale, frames, query_mask)
-        mean_k = self._landmarks(k * scale, frames, key_mask)
+        num = min(self.num_landmarks, q.shape[2], k.shape[2])
+        mean_q = _landmarks(q * scale, num, frames, query_mask)
+        mean_k = _landmarks(k * scale, num, frames, key_mask)
         keys, values = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k * scale, v))
         readers = repeat(mean_q, "b h r d -> (b f) h r d", f=frames).to(keys.dtype)
         mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
@@ -52,12 +59,13 @@ class NystromAttention(Attend):
 
         return pool
 
-    def _landmarks(self, x: Tensor, frames: int, mask: Tensor | None) -> Float[Tensor, "b h r d"]:
-        """Means over runs of tokens ordered place by place, all frames of a place together."""
-        x = rearrange(x, "b h (f s) d -> b h (s f) d", f=frames)
-        if mask is not None:
-            mask = repeat(mask, "b (f s) -> b h (s f)", f=frames, h=x.shape[1])
-        return segment_means(x, self.num_landmarks, mask)
+
+def _landmarks(x: Tensor, num: int, frames: int, mask: Tensor | None) -> Float[Tensor, "b h r d"]:
+    """Means over runs of tokens ordered place by place, all frames of a place together."""
+    x = rearrange(x, "b h (f s) d -> b h (s f) d", f=frames)
+    if mask is not None:
+        mask = repeat(mask, "b (f s) -> b h (s f)", f=frames, h=x.shape[1])
+    return segment_means(x, num, mask)
 
 
 def iterative_inverse(matrix: Float[Tensor, "*batch r r"], steps: int = 6) -> Float[Tensor, "*batch r r"]:

@@ -22,7 +22,8 @@ class OrthoformerAttention(Attend):
     """Attention through `num_prototypes` prototypes.
 
     Args:
-        num_prototypes: r, the number of prototypes (per head; per frame as well if not `shared`).
+        num_prototypes: r, the number of prototypes (per head; per frame as well if not `shared`);
+            all candidates where there are fewer.
         choice: `orthogonal` (greedy), `random`, or `segments` (means of consecutive runs of tokens).
         shared: one set of prototypes for all key frames, or a set for each, chosen among that frame's tokens.
         candidates: choose among the queries, as the released models do, or among queries and keys, as the paper says.
@@ -48,6 +49,8 @@ class OrthoformerAttention(Attend):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        if num_prototypes < 1:
+            raise ValueError(f"Orthoformer attention needs num_prototypes >= 1, got {num_prototypes}.")
         if choice not in ("orthogonal", "random", "segments"):
             raise ValueError(f"choice is 'orthogonal', 'random' or 'segments', not {choice!r}.")
         if candidates not in ("queries", "queries+keys"):

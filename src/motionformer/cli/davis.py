@@ -61,7 +61,7 @@ and the last frame do not count.
 
     motionformer davis evaluate DAVIS --model copy --json
 """
-SCORE_HELP = """Score masks that any method has written: PREDICTIONS/<sequence>/00000.png …
+SCORE_HELP = """Score masks that any method has written: PREDICTIONS/SEQUENCE/00000.png …
 
 **Examples**
 

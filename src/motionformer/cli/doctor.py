@@ -1,7 +1,6 @@
 """`motionformer doctor`"""
 
 import importlib
-import importlib.metadata
 import json as json_module
 import os
 import platform
@@ -51,9 +50,11 @@ def _versions() -> dict[str, str | None]:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # brings email and csv: too slow for `--help`
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return version(name)
+    except PackageNotFoundError:
         return None
 
 
@@ -119,11 +120,13 @@ def _memory() -> int | None:
 
 def _extras() -> dict[str, dict[str, Any]]:
     """For each extra of this package: what of it is missing or too old, and the command that gets it."""
+    from importlib.metadata import metadata, requires
+
     from packaging.requirements import Requirement
 
     missing: dict[str, list[str]] = defaultdict(list)
-    extras = importlib.metadata.metadata("motionformer").get_all("Provides-Extra") or []
-    for text in importlib.metadata.requires("motionformer") or []:
+    extras = metadata("motionformer").get_all("Provides-Extra") or []
+    for text in requires("motionformer") or []:
         requirement = Requirement(text)
         for extra in extras:
             marker = requirement.marker

@@ -13,7 +13,9 @@ def export(
     model: Annotated[str, typer.Argument(help="A released name, or a file or folder of weights.")],
     target: Annotated[Path, typer.Argument(help="The file to make: its suffix, .pt2 or .onnx, is the format.")],
     frames: Annotated[int | None, typer.Option(help="Frames of a clip; the model's own if not given.")] = None,
-    size: Annotated[int | None, typer.Option(help="Height and width of a clip, in pixels.")] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Height and width of a clip, in pixels; the model's own if not given.")
+    ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="A text file of class names, one a line, stored in the exported file.")
     ] = None,

@@ -59,7 +59,7 @@ def features(
     model: ModelOption = DEFAULT_MODEL,
     what: Annotated[WhatName, typer.Option(help="class, pooled or tokens.")] = WhatName.cls,
     block: Annotated[str, typer.Option(help="Number of a block (from 0), or last (with the norm).")] = "last",
-    segments: Annotated[float | None, typer.Option(help="Seconds of a segment.")] = None,
+    segments: Annotated[float | None, typer.Option(help="Seconds of a segment; one clip a video unless said.")] = None,
     hop: Annotated[float | None, typer.Option(help="Seconds from one to the next; their length unless said.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("features"),
     format: Annotated[FormatName, typer.Option(help="npz or safetensors.")] = FormatName.npz,

@@ -44,18 +44,22 @@ def finetune(
     start: Annotated[
         str, typer.Option("--from", help="Weights: a released name, a folder, image weights. Default: random.")
     ] = "",
-    train: Annotated[str, typer.Option(help="What learns: all, head, or last:N blocks.")] = "",
+    train: Annotated[str, typer.Option(help="What learns: all, head, last:N blocks. Default: see --plan.")] = "",
     attention: Annotated[AttentionName | None, typer.Option(help="Default: trajectory, or the weights' own.")] = None,
-    frames: Annotated[int | None, typer.Option(min=1, help="Frames a clip.")] = None,
-    size: Annotated[int | None, typer.Option(min=8, help="Height and width of a clip.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the videos.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate, for the batch used.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Clips a step.")] = None,
+    frames: Annotated[int | None, typer.Option(min=1, help="Frames a clip. Default: fits the videos.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=8, help="Height and width of a clip. Default: fits the videos.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the videos. Default: see --plan.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate, for the batch used. Default: see --plan.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Clips a step. Default: 32, or all where there are fewer.")
+    ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the weights and the order.")] = 0,
     name: Annotated[str, typer.Option(help="Of the run; default: finetune-FOLDER.")] = "",
     output: Annotated[str, typer.Option(help="Folder of the run; default: runs/NAME.")] = "",
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done, with every default.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     from rich.console import Console

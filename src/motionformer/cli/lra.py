@@ -97,10 +97,10 @@ def train(
     lr: Annotated[float, typer.Option(min=0.0, help="Highest learning rate of the cycle.")] = 1e-4,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order and dropout.")] = 0,
     every: Annotated[int | None, typer.Option(min=1, help="Steps between evaluations.", show_default="1/50")] = None,
-    dev_examples: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many only.")] = None,
+    dev_examples: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many only; all unless said.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/lra/…")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU; as PyTorch likes unless said.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     from dataclasses import asdict

@@ -62,7 +62,7 @@ def read_files(path: Path) -> Annotations:
     videos = [path] if alone else find_videos(path)
     how = "one video, no label" if alone else f"{len(videos)} videos, no labels"
     if not videos:
-        raise AnnotationError("no video in this folder.", path)
+        raise AnnotationError("no video in this folder (they are known by their endings: mp4, avi, mkv, webm …).", path)
     mixed = not alone and visible_folders(path) and any(video.parent == path for video in videos)
     notes = ("videos lie beside folders, so the folders were not taken for classes (kind: folders)",) if mixed else ()
     return Annotations(tuple(Record(video) for video in videos), (), path.resolve().name, how=how, notes=notes)

@@ -35,7 +35,10 @@ def find_sequences(
     frames, masks = root / "JPEGImages" / resolution, root / "Annotations" / resolution
     for folder in (frames, masks):
         if not folder.is_dir():
-            raise MaskError(f"{root} is no DAVIS folder: it has no {folder.relative_to(root)}.")
+            raise MaskError(
+                f"{root} is no DAVIS folder: it has no {folder.relative_to(root)}. Give the folder that holds"
+                " JPEGImages and Annotations, and --resolution where it is not 480p."
+            )
     if not names:
         names = _listed(root, year, split) if split else tuple(sorted(f.name for f in masks.iterdir() if f.is_dir()))
     if not names:

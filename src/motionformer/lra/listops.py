@@ -14,7 +14,7 @@ import numpy as np
 
 from motionformer.errors import AnnotationError
 from motionformer.lra.examples import Example, Splits, Tokens
-from motionformer.lra.make import in_order
+from motionformer.lra.make import check_index, count_examples, in_order
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
@@ -36,18 +36,15 @@ class ListOps:
     """Made examples: item i depends on the seed, the split and i only."""
 
     def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"split is one of {', '.join(SPLITS)}; not {split!r}.")
         self.split, self.seed = split, seed
-        self.count = SPLITS[split] if count is None else count
+        self.count = count_examples(split, count, SPLITS)
 
     def __len__(self) -> int:
         return self.count
 
     def words(self, index: int) -> list[str]:
         """The expression, token by token."""
-        if not 0 <= index < self.count:
-            raise IndexError(f"example {index} of {self.count}.")
+        check_index(index, self.count)
         return draw_expression(random.Random(f"listops {self.seed} {self.split} {index}"))
 
     def __getitem__(self, index: int) -> Example:

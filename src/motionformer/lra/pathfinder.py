@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from motionformer.errors import AnnotationError
 from motionformer.lra.examples import Example, Picked, Splits
-from motionformer.lra.make import in_order
+from motionformer.lra.make import check_index, count_examples, in_order
 from motionformer.lra.pathfinder_files import read_published
 
 SIZE = 32
@@ -42,17 +42,14 @@ class Pathfinder:
     """Made examples: item i depends on the seed, the split and i only; labels take turns."""
 
     def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"split is one of {', '.join(SPLITS)}; not {split!r}.")
         self.split, self.seed = split, seed
-        self.count = SPLITS[split] if count is None else count
+        self.count = count_examples(split, count, SPLITS)
 
     def __len__(self) -> int:
         return self.count
 
     def picture(self, index: int) -> tuple[Picture, int]:
-        if not 0 <= index < self.count:
-            raise IndexError(f"example {index} of {self.count}.")
+        check_index(index, self.count)
         rng = np.random.default_rng((self.seed, list(SPLITS).index(self.split), index))
         label = index % 2
         contours, markers = draw_scene(bool(label), rng)

@@ -184,7 +184,8 @@ def _merge(values: Any, overrides: Sequence[str], file: Path | None) -> Recipe:
         merged = OmegaConf.merge(OmegaConf.structured(Recipe), values, OmegaConf.from_dotlist(changes))
         made = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        raise RecipeError(_first_lines(error), file) from error
+        advice = "; `motionformer train motion/easy --print` shows every key"
+        raise RecipeError(f"{_first_lines(error)}{advice}.", file) from error
     assert isinstance(made, Recipe)
     return made
 
