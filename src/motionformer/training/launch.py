@@ -7,7 +7,8 @@ every process, and on several nodes it would have to be told how many.
 import os
 from dataclasses import dataclass
 
-from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
 from motionformer.errors import TrainingError
 from motionformer.training.recipe import EnginePart
