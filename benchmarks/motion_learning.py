@@ -5,6 +5,7 @@ python -m benchmarks.motion_learning --level easy --model motionformer-tiny --st
 
 import argparse
 import time
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from motionformer.data.motion import MotionBenchmark
+from motionformer.data.motion.level import Level, find_level
 from motionformer.models import create_model
 
 
@@ -23,7 +25,7 @@ def main() -> None:
     model = create_model(options.model)
     started, cpu_started = time.perf_counter(), time.process_time()
     learn(model, options)
-    accuracy = judge(model, MotionBenchmark(options.level, "val", options.val_clips))
+    accuracy = judge(model, MotionBenchmark(level_of(options), "val", options.val_clips))
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     print(
         f"{options.level} {options.model} seed {options.seed}: {accuracy:.1%} of {options.val_clips} held-out clips "
@@ -33,7 +35,7 @@ def main() -> None:
 
 def learn(model: nn.Module, options: argparse.Namespace) -> None:
     """One pass over fresh clips: warm-up, then the learning rate falls to zero along a cosine."""
-    clips = MotionBenchmark(options.level, "train", options.steps * options.batch, seed=options.seed)
+    clips = MotionBenchmark(level_of(options), "train", options.steps * options.batch, seed=options.seed)
     optimiser = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.lr, total_steps=options.steps, pct_start=0.15)
     model.train()
@@ -46,6 +48,11 @@ def learn(model: nn.Module, options: argparse.Namespace) -> None:
         schedule.step()
         if options.every and (step + 1) % options.every == 0:
             print(f"  step {step + 1}: loss {loss.item():.3f}", flush=True)
+
+
+def level_of(options: argparse.Namespace) -> Level:
+    level = find_level(options.level)
+    return replace(level, speed=tuple(options.speed)) if options.speed else level
 
 
 @torch.no_grad()
@@ -64,6 +71,9 @@ def normalise(frames: UInt8[Tensor, "b t H W 3"]) -> Float[Tensor, "b 3 t H W"]:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--level", default="easy")
+    parser.add_argument(
+        "--speed", type=float, nargs=2, metavar=("FROM", "TO"), help="of the disc, frames' sides a frame"
+    )
     parser.add_argument("--model", default="motionformer-tiny")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--batch", type=int, default=32)
