@@ -71,9 +71,7 @@ def normalise(frames: UInt8[Tensor, "b t H W 3"]) -> Float[Tensor, "b 3 t H W"]:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--level", default="easy")
-    parser.add_argument(
-        "--speed", type=float, nargs=2, metavar=("FROM", "TO"), help="of the disc, frames' sides a frame"
-    )
+    parser.add_argument("--speed", type=float, nargs=2, metavar=("FROM", "TO"), help="of the disc")
     parser.add_argument("--model", default="motionformer-tiny")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--batch", type=int, default=32)
