@@ -20,6 +20,10 @@ class UnknownModelError(MotionformerError):
     """A name that is neither a variant, a released model, nor a file."""
 
 
+class ClipSizeError(MotionformerError, ValueError):
+    """Frames or pixels that do not divide into a model's patches."""
+
+
 class TraceError(MotionformerError):
     """A question about attention that the model or the clip cannot answer."""
 

@@ -146,6 +146,13 @@ def test_wrong_usage_exits_with_two(place: Path) -> None:
         assert result.exit_code == 2, (options, result.output)
 
 
+def test_a_model_alone_is_not_taken_for_a_recipe(place: Path) -> None:
+    for model in ("motion-tiny", str(place / "model")):
+        result = runner.invoke(app, ["evaluate", model])
+        assert result.exit_code == 2
+        assert "say what to evaluate it on" in " ".join(result.output.replace("│", "").split())
+
+
 def test_an_epic_submission(tmp_path: Path) -> None:
     """The published list's columns, the test part without labels: scores and a submission, no figures."""
     write_videos(tmp_path / "videos", "easy", 8, frames=12, size=32)

@@ -40,6 +40,13 @@ def test_a_plan_is_only_said(videos: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_plan_as_json(videos: Path, tmp_path: Path) -> None:
+    words = ["finetune", str(videos), "--output", str(tmp_path / "run"), *SMALL, "--plan", "--json"]
+    done = CliRunner().invoke(app, words)
+    assert json.loads(done.stdout)["videos"] == {"train": 32, "val": 8}
+    assert not (tmp_path / "run").exists()
+
+
 def test_wrong_wishes(videos: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["finetune", str(tmp_path / "none")]).exit_code == 2
     with pytest.raises(MotionformerError, match=r"model\.train is all, head or last:N"):

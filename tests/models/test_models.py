@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from motionformer import ModelConfig, Motionformer, create_model
-from motionformer.errors import UnknownModelError
+from motionformer.errors import ClipSizeError, UnknownModelError
 from motionformer.models import VARIANTS, AttendConfig, model_config
 from motionformer.models.block import StochasticDepth
 from motionformer.models.positions import JointPositions, SeparatePositions, resize_space, resize_time
@@ -207,3 +207,16 @@ def test_every_gradient_has_memory_of_its_own(name: str, batch: int) -> None:
     model(torch.randn(batch, 3, 2, 16, 16)).sum().backward()
     places = [weight.grad.data_ptr() for weight in model.parameters() if weight.grad is not None]
     assert len(places) == len(set(places))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": 13}, "height 13 is no multiple of 8; 8 or 16"),
+        ({"size": (16, 5)}, "width 5 is no multiple of 8; 8 would"),
+        ({"frames": 3}, "frames 3 is no multiple of 2; 2 or 4"),
+    ],
+)
+def test_a_clip_that_would_be_cut_off_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ClipSizeError, match=message):
+        create_model("motionformer-tiny", **change)

@@ -1,5 +1,6 @@
 """`motionformer finetune`: your videos in, a trained model out."""
 
+import json
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,7 +61,7 @@ def finetune(
     name: Annotated[str, typer.Option(help="Of the run; default: finetune-FOLDER.")] = "",
     output: Annotated[str, typer.Option(help="Folder of the run; default: runs/NAME.")] = "",
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done, with every default.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result, or the plan, as JSON.")] = False,
 ) -> None:
     from rich.console import Console
 
@@ -85,6 +86,9 @@ def finetune(
     planned = plan_finetune(videos, wishes, overrides or [])
     _print_plan(console, planned)
     if plan:
+        if as_json:
+            counts = {"train": len(planned.train), "val": len(planned.val)}
+            print(json.dumps({"videos": counts, "recipe": planned.recipe.to_dict()}, indent=2))
         return
     from motionformer.training.run import train as run_training
 
@@ -118,8 +122,6 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
 
 
 def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console", as_json: bool) -> None:
-    import json
-
     if as_json:
         values = {"folder": str(run.folder), "model": str(run.model), "last": run.last, "seconds": run.seconds}
         print(json.dumps({**values, "recipe": planned.recipe.to_dict()}, indent=2))
