@@ -21,7 +21,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("tutorial", "walkthrough", "notation", "predicting", "seeing"),
     "Build": ("blocks", "cookbook", "weights"),
     "Data": ("data", "video", "transforms", "motion-benchmark"),
-    "Train and measure": ("training", "recipes", "evaluation", "lra", "davis", "benchmarks"),
+    "Train and measure": ("training", "recipes", "evaluation", "results", "reproduction", "lra", "davis", "benchmarks"),
     "Commands": ("commands/*",),
     "Project": ("decisions", "CONTRIBUTING", "CHANGELOG"),
 }
