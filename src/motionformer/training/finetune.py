@@ -105,8 +105,7 @@ def open_splits(path: Path, held_out: float, seed: int) -> tuple[Annotations, An
     everything = open_dataset(path, kind)
     if not everything.class_names or not isinstance(everything.class_names, tuple):
         raise RecipeError(
-            "needs videos with one label each, or a list of labels: class folders, or a csv of path,label or path,labels.",
-            path,
+            "needs videos with one label each (class folders, or a csv of path,label) or several (path,labels).", path
         )
     split = split_multi_label if everything.is_multi_label else split_by_class
     return split(everything, held_out, seed, path if path.is_dir() else path.parent)
