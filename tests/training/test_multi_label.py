@@ -176,6 +176,10 @@ def test_every_class_is_learned_also_where_it_cannot_be_checked() -> None:
         assert all(train_list.counts().values())
         assert len(val_list) >= 1
         assert "c3" in train_list.notes[0]
+    # classes 0 to 2 have two videos and may each send the one that also shows class 3 to validation
+    star = made([(0, 3), (0,), (1, 3), (1,), (2, 3), (2,)], 4)
+    splits = [split_multi_label(star, 0.5, seed) for seed in range(60)]
+    assert all(all(train_list.counts().values()) for train_list, _ in splits)
     with pytest.raises(AnnotationError, match="two videos or more"):
         split_multi_label(made([(0,), (1,)], 2))
 
