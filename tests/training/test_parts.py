@@ -12,7 +12,7 @@ from motionformer.errors import RecipeError
 from motionformer.models import create_model
 from motionformer.training.losses import clip_losses, soft_targets
 from motionformer.training.mixing import Mix, draw_mix
-from motionformer.training.module import clip_scores
+from motionformer.training.objectives import clip_scores
 from motionformer.training.optimiser import layer_of, parameter_groups
 from motionformer.training.order import Place, Shuffled, TakingTurns, TrainBatches, ValBatches
 from motionformer.training.plan import Plan, make_plan

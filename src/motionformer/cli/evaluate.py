@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
 
+A model that was trained on videos of several classes is scored by sigmoid and mean average precision.
+
 MODEL is a released name, a released file, a folder made by `save_pretrained`, or the recipe of a finished run (a file,
 or a name such as `motion/easy`), which brings its own test data and views. DATA is a list (csv, json, txt), the folder
 of a published data set, a folder of class folders, or the built-in benchmark: `motion:easy`, `motion:hard:2000`.
@@ -68,7 +70,7 @@ def evaluate(
     from rich.console import Console
 
     from motionformer import evaluation
-    from motionformer.evaluation.classes import order_note
+    from motionformer.evaluation.classes import names_for_lists, order_note
     from motionformer.evaluation.several import joined_processes
     from motionformer.weights import load_model
 
@@ -90,7 +92,7 @@ def evaluate(
         kind=kind.value,
         split=split,
         root=root,
-        class_names=classes,
+        class_names=classes or names_for_lists(loaded.config),
         seed=seed,
     )
     told = [*getattr(source, "notes", ()), order_note(loaded.config, source.class_names)]

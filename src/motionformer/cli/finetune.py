@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FINETUNE_HELP = """Train a model on your own videos: a folder of class folders, or a csv of path,label.
 
+In a csv of path,labels a video has any number of classes, as in `run|jump`.
+
 Splits the videos (or uses the folders train/ and val/), picks sizes for them and for this machine, and trains. The
 run's folder holds the recipe and the two lists: `motionformer train RECIPE` is the same run. The same command goes on
 with a run that was stopped. `key=value` changes any key of the recipe.
@@ -109,7 +111,8 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
     table.add_column()
     table.add_row("videos", f"{len(planned.train)} to learn from, {len(planned.val)} held out")
     table.add_row("", f"about {facts.frames} frames, {facts.seconds:.1f} s, short side {facts.short_side} px")
-    table.add_row("classes", ", ".join(planned.train.class_names))
+    several = "any number a video: " if planned.train.is_multi_label else ""
+    table.add_row("classes", several + ", ".join(planned.train.class_names))
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
     table.add_row("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px")
     table.add_row("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers")
@@ -119,6 +122,8 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
     table.add_row("training", rate)
     table.add_row("folder", str(recipe.folder))
     console.print(table)
+    for note in planned.train.notes:
+        console.print(f"note: {note}", markup=False)
 
 
 def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console", as_json: bool) -> None:
@@ -126,5 +131,9 @@ def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console",
         values = {"folder": str(run.folder), "model": str(run.model), "last": run.last, "seconds": run.seconds}
         print(json.dumps({**values, "recipe": planned.recipe.to_dict()}, indent=2))
         return
-    console.print(f"{run.last['top1']:.1%} of {len(planned.val)} held-out videos right after the last epoch")
+    right, videos = run.last.get("top1"), f"{len(planned.val)} held-out videos"
+    if right is not None:
+        console.print(f"{right:.1%} of {videos} right after the last epoch")
+    else:
+        console.print(f"mean average precision {run.last['map']:.1%} on {videos} after the last epoch")
     console.print(f"model: {run.model}")

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from motionformer.data.failures import Failure
@@ -14,6 +15,9 @@ from motionformer.data.order import Visit, item_generator
 from motionformer.data.record import Annotations, Label, Record
 from motionformer.errors import AnnotationError, VideoError
 from motionformer.video import Video, open_video
+
+NO_CLASS = -1
+"""Fills up the classes of a video to as many as others of its batch have."""
 
 
 @runtime_checkable
@@ -99,7 +103,8 @@ def read_item(reader: ClipReader, record: Record, index: int, generator: Generat
 def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A batch of the clips that could be read, and in `failed` those that could not.
 
-    `label` is a tensor, a tensor a task, or None for a list without labels.
+    `label` is a tensor `[b]`, a tensor a task, or None for a list without labels. Of videos with any number of classes
+    it is `[b m]`: the classes of each, filled up with -1.
     """
     good = [item for item in items if "failure" not in item]
     return {
@@ -148,7 +153,10 @@ def _batch_labels(labels: list[Label]) -> Tensor | dict[str, Tensor] | None:
     if any(label is None for label in labels):
         return None
     if labels and isinstance(labels[0], Mapping):
-        return {task: torch.tensor([label[task] for label in labels]) for task in labels[0]}  # type: ignore[index]
+        return {task: torch.tensor([label[task] for label in labels]) for task in labels[0]}  # type: ignore[index,call-overload]
+    if labels and isinstance(labels[0], tuple):
+        rows = [torch.tensor(label, dtype=torch.int64) for label in labels]
+        return pad_sequence(rows, batch_first=True, padding_value=NO_CLASS)
     return torch.tensor(labels, dtype=torch.int64)
 
 

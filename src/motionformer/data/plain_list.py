@@ -1,15 +1,21 @@
 """Lists of `path label`: our plain csv (`path,label[,start,end]`, with or without a first line of column names) and
-the space- or comma-separated lists that Kinetics users pass around. Labels are indices or names."""
+the space- or comma-separated lists that Kinetics users pass around. Labels are indices or names.
+
+A column `labels` holds any number of classes with `|` between them; an empty cell means none of them. The column's name
+decides, not the cells: a `|` may be part of a class's name, and a list may happen to have one class a video.
+"""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from motionformer.data.class_names import ClassSource, read_class_names
-from motionformer.data.record import Annotations, Record
+from motionformer.data.record import SEPARATOR, Annotations, Label, Record
 from motionformer.data.table import Row, named_row, read_cells, read_lines
 from motionformer.errors import AnnotationError
 
 COLUMNS = ("path", "label", "start", "end")
+SEVERAL = "labels"
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 SYNONYMS = {"video": "path", "file": "path", "filename": "path", "class": "label", "label_id": "label"}
 
@@ -17,7 +23,9 @@ SYNONYMS = {"video": "path", "file": "path", "filename": "path", "class": "label
 def read_plain_list(
     file: Path, root: Path | None = None, class_names: ClassSource | None = None, name: str | None = None
 ) -> Annotations:
-    """One record a line. Paths are relative to `root`, by default the folder of the list.
+    """One record a line; its label is a tuple where the column is called `labels`.
+
+    Paths are relative to `root`, by default the folder of the list.
 
     Without `class_names`, named labels are numbered in alphabetical order and numbered ones are named by their number:
     give the training list's names to every other split.
@@ -25,7 +33,8 @@ def read_plain_list(
     root = file.parent if root is None else root
     rows = _rows(file)
     names = None if class_names is None else read_class_names(class_names)
-    names = names or _names_of(rows)
+    is_multi_label = SEVERAL in rows[0].cells
+    names = names or _names_of([label for row in rows for label in _parts(row)], file)
     numbers = {name: index for index, name in enumerate(names)}
     records = tuple(
         Record(
@@ -38,7 +47,8 @@ def read_plain_list(
         )
         for row in rows
     )
-    return Annotations(records, names, name or file.stem, how=f"a list of {len(records)} paths and labels")
+    how = _how_many(records) if is_multi_label else f"a list of {len(records)} paths and labels"
+    return Annotations(records, names, name or file.stem, how=how, notes=() if is_multi_label else _doubts(rows))
 
 
 def _rows(file: Path) -> list[Row]:
@@ -47,17 +57,30 @@ def _rows(file: Path) -> list[Row]:
         return [_spaced(file, number, line) for number, line in lines]
     cells = read_cells(file)
     header = [SYNONYMS.get(cell.lower(), cell.lower()) for cell in cells[0][1]]
-    if "path" not in header and "label" not in header:
+    if "path" not in header and "label" not in header and SEVERAL not in header:
         header = list(COLUMNS[: max(2, len(cells[0][1]))])
     else:
         line, _ = cells.pop(0)
-        missing = [column for column in ("path", "label") if column not in header]
+        if {"label", SEVERAL} <= set(header):
+            raise AnnotationError("has a column 'label' and a column 'labels'; which of them is meant?", file, line)
+        wanted = ("path", SEVERAL if SEVERAL in header else "label")
+        missing = [column for column in wanted if column not in header]
         if missing:
             reason = f"no column {missing[0]!r}; the first line has {', '.join(header)}."
             raise AnnotationError(reason, file, line)
     if not cells:
         raise AnnotationError("the list has column names and no line below them.", file)
+    if SEVERAL in header:
+        _refuse_short(cells, header.index(SEVERAL), file)
     return [named_row(header, row, file, line) for line, row in cells]
+
+
+def _refuse_short(cells: list[tuple[int, list[str]]], place: int, file: Path) -> None:
+    """An empty cell means that the video shows no class; a line that stops before it may be torn."""
+    for line, row in cells:
+        if len(row) <= place:
+            reason = f"no value for {SEVERAL!r}; a video of no class has a comma and nothing behind it."
+            raise AnnotationError(reason, file, line)
 
 
 def _spaced(file: Path, number: int, line: str) -> Row:
@@ -67,18 +90,35 @@ def _spaced(file: Path, number: int, line: str) -> Row:
     return Row({"path": parts[0], "label": parts[1]}, file, number)
 
 
-def _names_of(rows: list[Row]) -> tuple[str, ...]:
-    named = [row for row in rows if not WHOLE_NUMBER.fullmatch(row.text("label"))]
+def _parts(row: Row) -> list[tuple[Row, str]]:
+    """The classes of a line as written."""
+    if SEVERAL not in row.cells:
+        return [(row, row.text("label"))]
+    cell = row.cells[SEVERAL]
+    parts = [part.strip() for part in cell.split(SEPARATOR)] if cell else []
+    if not all(parts):
+        raise row.error(f"labels are {cell!r}, with nothing on one side of a {SEPARATOR}.")
+    return [(row, part) for part in parts]
+
+
+def _names_of(labels: list[tuple[Row, str]], file: Path) -> tuple[str, ...]:
+    if not labels:
+        raise AnnotationError("no line names a class; pass class_names if that is meant.", file)
+    named = [(row, text) for row, text in labels if not WHOLE_NUMBER.fullmatch(text)]
     if not named:
-        return tuple(str(index) for index in range(max(row.integer("label") for row in rows) + 1))
-    if len(named) < len(rows):
-        reason = f"label {named[0].text('label')!r} is a name, others are numbers; pass class_names if both are meant."
-        raise named[0].error(reason)
-    return tuple(sorted({row.text("label") for row in rows}))
+        return tuple(str(index) for index in range(max(int(text) for _, text in labels) + 1))
+    if len(named) < len(labels):
+        row, text = named[0]
+        raise row.error(f"label {text!r} is a name, others are numbers; pass class_names if both are meant.")
+    return tuple(sorted({text for _, text in labels}))
 
 
-def _label(row: Row, numbers: dict[str, int]) -> int:
-    text = row.text("label")
+def _label(row: Row, numbers: dict[str, int]) -> Label:
+    found = sorted(_number(row, text, numbers) for row, text in _parts(row))
+    return tuple(found) if SEVERAL in row.cells else found[0]
+
+
+def _number(row: Row, text: str, numbers: dict[str, int]) -> int:
     if text in numbers:
         return numbers[text]
     try:
@@ -86,3 +126,19 @@ def _label(row: Row, numbers: dict[str, int]) -> int:
     except ValueError:
         known = ", ".join(list(numbers)[:5])
         raise row.error(f"label {text!r} is not among the {len(numbers)} classes ({known}, …).") from None
+
+
+def _how_many(records: Iterable[Record]) -> str:
+    counts = [len(record.label) for record in records if isinstance(record.label, tuple)]
+    none = f", {counts.count(0)} of them of no class" if 0 in counts else ""
+    return f"a list of {len(counts)} paths{none}, up to {max(counts)} classes each (column {SEVERAL!r}, | between them)"
+
+
+def _doubts(rows: list[Row]) -> tuple[str, ...]:
+    """What a user may have meant otherwise."""
+    found = [row for row in rows if SEPARATOR in row.text("label")]
+    if not found:
+        return ()
+    example = found[0].text("label")
+    what = f"{len(found)} labels hold a {SEPARATOR}, such as {example!r}, and are taken for one name each"
+    return (f"{what}; if several classes are meant, call the column {SEVERAL!r}",)

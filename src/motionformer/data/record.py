@@ -11,10 +11,13 @@ from typing import Literal
 
 from motionformer.errors import AnnotationError
 
-Label = int | Mapping[str, int] | None  # one class, one class a task (verb and noun), or unknown (test lists)
+# one class; any number of classes, also none; one class a task (verb and noun); or unknown (test lists)
+Label = int | tuple[int, ...] | Mapping[str, int] | None
 ClassNames = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 Sampling = Literal["any", "segments"]
 Missing = Literal["error", "drop", "keep"]
+SEPARATOR = "|"
+"""Between the classes of a video that has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Annotations:
     def __post_init__(self) -> None:
         if not self.records:
             raise AnnotationError(f"{self.name} holds no video" + (f" for {self.split!r}." if self.split else "."))
+        _check_several(self.records, self.class_names)
         seen: dict[object, Record] = {}
         for record in self.records:
             _check_times(record)
@@ -65,6 +69,11 @@ class Annotations:
         return iter(self.records)
 
     @property
+    def is_multi_label(self) -> bool:
+        """Whether videos have any number of classes each."""
+        return isinstance(self.records[0].label, tuple)  # as all others, or the list was refused
+
+    @property
     def num_classes(self) -> int | dict[str, int]:
         """As `ModelConfig.num_classes` wants it."""
         if isinstance(self.class_names, Mapping):
@@ -78,7 +87,7 @@ class Annotations:
             assert isinstance(self.class_names, Mapping)
             return " ".join(self.class_names[task][index] for task, index in label.items())
         assert not isinstance(self.class_names, Mapping)
-        return self.class_names[label]
+        return SEPARATOR.join(self.class_names[index] for index in classes_of(label))
 
     def counts(self) -> dict[str, int]:
         """Records of each class, also of classes with none; tasks are prefixed (`verb: take`)."""
@@ -89,8 +98,8 @@ class Annotations:
                     found[f"{task}: {self.class_names[task][index]}"] += 1
             names = [f"{task}: {name}" for task, of_task in self.class_names.items() for name in of_task]
         else:
-            found = Counter(self.label_name(record.label) for record in self.records if record.label is not None)
             names = list(self.class_names)
+            found = Counter(names[index] for record in self.records for index in classes_of(record.label))
         return {name: found[name] for name in names}
 
     def handle_missing(self, missing: Missing) -> "Annotations":
@@ -109,12 +118,20 @@ class Annotations:
         return replace(self, records=kept, notes=(*self.notes, f"{total}; left out, the first is {lost[0].path}"))
 
 
+def classes_of(label: Label) -> tuple[int, ...]:
+    """The classes of a label of one task: one, several, or none."""
+    assert not isinstance(label, Mapping)
+    return () if label is None else label if isinstance(label, tuple) else (label,)
+
+
 def _error(record: Record, reason: str) -> AnnotationError:
     return AnnotationError(reason, record.source, record.line)
 
 
 def _identity(record: Record) -> object:
-    label = tuple(sorted(record.label.items())) if isinstance(record.label, Mapping) else record.label
+    label: object = tuple(sorted(record.label.items())) if isinstance(record.label, Mapping) else record.label
+    if isinstance(record.label, tuple):
+        label = None  # all classes of a piece are in one record: the same piece again contradicts it
     return record.id or (record.path, record.start, record.end, label)
 
 
@@ -137,7 +154,24 @@ def _check_label(record: Record, class_names: ClassNames) -> None:
     else:
         if isinstance(class_names, Mapping):
             raise _error(record, f"one label, but the class list has the tasks {', '.join(class_names)}.")
-        pairs = [("label", record.label, class_names)]
+        pairs = [("label", index, class_names) for index in classes_of(record.label)]
     for task, index, names in pairs:
         if not 0 <= index < len(names):
             raise _error(record, f"{task} {index} is outside the list of {len(names)} classes (0 to {len(names) - 1}).")
+    several = classes_of(record.label) if isinstance(record.label, tuple) else ()
+    twice = next((index for place, index in enumerate(several) if index in several[:place]), None)
+    if twice is not None:
+        raise _error(record, f"class {class_names[twice]!r} is given twice.")  # type: ignore[index]
+
+
+def _check_several(records: tuple[Record, ...], class_names: ClassNames) -> None:
+    """All videos have one class, or all have any number: they are trained and scored differently."""
+    several = [record for record in records if isinstance(record.label, tuple)]
+    if not several:
+        return
+    other = next((record for record in records if not isinstance(record.label, tuple)), None)
+    if other is not None:
+        raise _error(other, f"its label is {other.label!r}; other videos have any number of classes (a tuple).")
+    wrong = next((name for name in class_names if SEPARATOR in name), None)
+    if wrong is not None:
+        raise _error(several[0], f"class {wrong!r} has a {SEPARATOR} in its name, which stands between classes.")

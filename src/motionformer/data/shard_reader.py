@@ -85,7 +85,8 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
                     if count == limit:
                         return
                     count += 1
-                    record = Record(path, item["label"], item["start"], item["end"], item["fps"])
+                    label = tuple(item["label"]) if isinstance(item["label"], list) else item["label"]
+                    record = Record(path, label, item["start"], item["end"], item["fps"])
                     generator = item_generator(self.seed, epoch, item["index"])
                     yield read_item(self.reader, record, item["index"], generator, sample.path)
 

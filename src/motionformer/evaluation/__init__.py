@@ -1,6 +1,6 @@
 """Models are scored: views → scores → results → figures. Knows nothing of training."""
 
-from motionformer.evaluation.aggregate import Scoring, Sigmoid, Softmax, average_views
+from motionformer.evaluation.aggregate import Scoring, Sigmoid, Softmax, average_views, find_scoring
 from motionformer.evaluation.compare import Comparison, compare
 from motionformer.evaluation.epic import challenge_submission, write_challenge
 from motionformer.evaluation.report import print_summary, write_reports
@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "confusion",
     "evaluate",
+    "find_scoring",
     "open_source",
     "print_summary",
     "summarise",

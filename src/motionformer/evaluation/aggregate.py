@@ -3,11 +3,14 @@
 The paper averages softmax scores over views (SPEC §6), not logits. Everything that evaluates takes it from here.
 """
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32
-from torch import Tensor
+from torch import Tensor, nn
+
+from motionformer.models.config import ModelConfig, ScoringKind
 
 
 @runtime_checkable
@@ -36,6 +39,15 @@ class Sigmoid:
 
     def __call__(self, logits: Float[Tensor, "*b k"]) -> Float32[Tensor, "*b k"]:
         return logits.float().sigmoid()
+
+
+SCORINGS: dict[ScoringKind, Callable[[], Scoring]] = {"softmax": Softmax, "sigmoid": Sigmoid}
+
+
+def find_scoring(model: nn.Module) -> Scoring:
+    """What the model was trained for; softmax for a model that does not say."""
+    config = getattr(model, "config", None)
+    return SCORINGS[config.scoring]() if isinstance(config, ModelConfig) else Softmax()
 
 
 def average_views(scores: Float32[np.ndarray, "n v c k"]) -> Float32[np.ndarray, "n k"]:

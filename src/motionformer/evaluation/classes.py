@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from torch import nn
+
 from motionformer.data.record import ClassNames
 from motionformer.errors import EvaluationError
+from motionformer.evaluation.aggregate import Scoring, Sigmoid, find_scoring
+from motionformer.evaluation.views import VideoSource
 from motionformer.models import ModelConfig
 
 SINGLE = "class"
@@ -43,6 +47,30 @@ def match_classes(config: ModelConfig, names: ClassNames) -> tuple[Columns, dict
     if config.labels is not None and SINGLE in wanted:
         columns[SINGLE] = _by_name(config.labels, wanted[SINGLE])
     return columns, wanted
+
+
+def fit_scoring(model: nn.Module, source: VideoSource) -> Scoring:
+    """The model's own way of scoring, which must be one for labels like the data's."""
+    scoring = find_scoring(model)
+    labels = [entry.label for entry in source.entries if entry.label is not None]
+    has_several, expects_several = any(isinstance(label, tuple) for label in labels), isinstance(scoring, Sigmoid)
+    if labels and expects_several and not has_several:
+        raise EvaluationError(
+            "the model was trained for any number of classes a video, the data has one each: call the column of the"
+            " list `labels` if these are all the classes that its videos show."
+        )
+    if has_several and not expects_several:
+        raise EvaluationError(
+            "the data has any number of classes a video, the model was trained to choose one (softmax): train it on"
+            " such data (`motionformer finetune LIST --from MODEL`), or pass scoring=Sigmoid() in Python."
+        )
+    return scoring
+
+
+def names_for_lists(config: ModelConfig) -> tuple[str, ...] | None:
+    """The class names to read a list with, where the model has to say them: few lists of videos of several classes
+    hold every class."""
+    return config.labels if config.scoring == "sigmoid" else None
 
 
 def order_note(config: ModelConfig, names: ClassNames) -> str | None:

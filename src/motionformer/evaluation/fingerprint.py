@@ -18,6 +18,8 @@ def model_fingerprint(model: nn.Module) -> str:
     if config is not None and hasattr(config, "to_dict"):
         apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing"}  # the same function
         kept = {key: value for key, value in config.to_dict().items() if key not in apart}
+        if kept.get("scoring") == "softmax":
+            del kept["scoring"]  # results of softmax models were written before there was a choice
         digest.update(json.dumps(kept, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

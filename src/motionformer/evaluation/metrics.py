@@ -97,12 +97,10 @@ def mean_average_precision(
 ) -> tuple[float, Float64[np.ndarray, " k"]]:
     """Multi-label: average precision of every class (NaN without a positive), and its mean over the others."""
     import torch
-    from torchmetrics.functional.classification import multilabel_average_precision
+    from torchmetrics.functional.classification import binary_average_precision
 
     values = np.full(scores.shape[1], np.nan)
-    there = targets.any(axis=0)
-    if there.any():
-        ours, truth = torch.from_numpy(scores[:, there]), torch.from_numpy(targets[:, there]).long()
-        found = multilabel_average_precision(ours, truth, num_labels=int(there.sum()), average="none")
-        values[there] = found.double().numpy()
+    for k in np.flatnonzero(targets.any(axis=0)):  # one by one: torchmetrics refuses a single class as multi-label
+        ours, truth = torch.from_numpy(scores[:, k].copy()), torch.from_numpy(targets[:, k]).long()
+        values[k] = float(binary_average_precision(ours, truth))
     return mean_over_classes(values), values

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from motionformer.data import Failure
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.aggregate import Scoring, Softmax
-from motionformer.evaluation.classes import SINGLE, Columns, by_task, match_classes
+from motionformer.evaluation.aggregate import Scoring
+from motionformer.evaluation.classes import SINGLE, Columns, by_task, fit_scoring, match_classes
 from motionformer.evaluation.fingerprint import data_fingerprint, model_fingerprint
 from motionformer.evaluation.parts import Scored, open_parts, refuse_others, remove_parts, write_part
 from motionformer.evaluation.reading import all_kept, load_groups, make_groups
@@ -54,14 +54,14 @@ def evaluate(
         name: of the model in reports.
         device: where to compute; where the model is by default. The model is moved there.
         batch: clips (views) in one forward pass.
-        scoring: `Softmax` by default; `Sigmoid` for videos of several classes.
+        scoring: what the model was trained for by default: `Softmax`, or `Sigmoid` for videos of several classes.
         output: folder for `results.csv` and `results.npz`. While running, parts are kept there: the same call goes on
             after an interruption, and returns at once when all is done. Another model, data or protocol is refused.
         seconds_a_part: how much work an interruption may cost.
     """
     if batch < 1:
         raise EvaluationError(f"a batch holds at least one clip, not {batch}.")
-    scoring = scoring or Softmax()
+    scoring = scoring or fit_scoring(model, source)
     processes = find_processes()
     place = _device_of(model) if device is None else torch.device(device)
     columns, class_names = _match(model, source)

@@ -99,8 +99,8 @@ def _summarise_multilabel(results: Results, task: str) -> dict[str, Any]:
     readable_mean, _ = metrics.mean_average_precision(scores[readable], targets[readable])
     return {
         "num_classes": len(names),
-        "all": {"map": mean},
-        "readable": {"map": readable_mean},
+        "all": {"map": None if np.isnan(mean) else mean},
+        "readable": {"map": None if np.isnan(readable_mean) else readable_mean},
         "classes": [
             {"class": name, "videos": int(count), "average_precision": None if count == 0 else float(value)}
             for name, count, value in zip(names, targets.sum(axis=0), values, strict=True)

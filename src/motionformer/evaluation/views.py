@@ -22,8 +22,6 @@ from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
 from motionformer.video.transforms import eval_transform
 
-Target = Label | tuple[int, ...]  # a tuple: several classes at once (or none of them)
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -31,7 +29,7 @@ class Entry:
 
     id: str
     path: str
-    label: Target = None
+    label: Label = None
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ def describe(config: ModelConfig) -> dict[str, Any]:
         "inputs": {"clip": ["batch", 3, config.input.frames, config.input.height, config.input.width]},
         "outputs": list(output_names(config)),
         "classes": config.num_classes,
+        "scoring": config.scoring,
         "labels": None if config.labels is None else list(config.labels),
         "clip": {key: list(value) if isinstance(value, tuple) else value for key, value in spec.items()},
         "attention": config.attention,

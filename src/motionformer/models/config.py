@@ -9,6 +9,7 @@ AttendKind = Literal["exact", "norm_st", "orthoformer", "nystrom", "performer"]
 TimeKind = Literal["attention", "average"]
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
+ScoringKind = Literal["softmax", "sigmoid"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class ModelConfig:
     """A Motionformer or one of its joint and divided twins.
 
     `num_classes` is a number, 0 for features only, or names and numbers of several heads: `{"verb": 97, "noun": 300}`.
+    `scoring` says what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`, for videos
+    of any number of classes). The model gives logits in either case.
     `position_grid` and `position_frames` are the sizes of the stored tables where they differ from the input's
     (tables are interpolated to the clip).
     """
@@ -73,6 +76,7 @@ class ModelConfig:
     num_classes: int | dict[str, int] = 400
     hidden_head: bool = True
     head_activation: ActivationKind = "tanh"
+    scoring: ScoringKind = "softmax"
 
     drop_path: float = 0.2
     dropout: float = 0.0

@@ -4,8 +4,8 @@
     prediction = predictor("clip.mp4")
     print(prediction.label, prediction.score)
 
-File → frames (`video`) → views (`views.py`) → tokens, attention, logits (`models`) → softmax, averaged over the views
-(`evaluation.aggregate`) → one `Prediction`.
+File → frames (`video`) → views (`views.py`) → tokens, attention, logits (`models`) → softmax (sigmoid, if the
+model was trained on videos of several classes), averaged over the views (`evaluation.aggregate`) → one `Prediction`.
 """
 
 import logging
@@ -111,7 +111,7 @@ class Predictor:
             yield views if isinstance(views, Failure) else self.predict_views(views, path)
 
     def predict_views(self, views: Views, video: str = "") -> Prediction:
-        """Every clip in every crop through the model; softmax scores are kept, and averaged on demand."""
+        """Every clip in every crop through the model; its scores are kept, and averaged on demand."""
         scores = self.score(self.reader.clips(views, self.device))
         shape = (len(views.shown), len(self.reader.crops))
         return Prediction(video, self.labels, {task: all_.reshape(*shape, -1) for task, all_ in scores.items()})

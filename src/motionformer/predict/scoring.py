@@ -1,4 +1,4 @@
-"""Clips through the model, a batch at a time, to scores. Softmax is `evaluation.aggregate`'s."""
+"""Clips through the model, a batch at a time, to scores. Softmax and sigmoid are `evaluation.aggregate`'s."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +11,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.aggregate import Softmax
+from motionformer.evaluation.aggregate import find_scoring
 from motionformer.evaluation.classes import SINGLE
 
 Precision = Literal["32", "bf16", "16"]
@@ -25,7 +25,7 @@ class Scorer:
         if batch < 1:
             raise EvaluationError(f"a batch holds at least one clip, not {batch}.")
         self.model, self.device, self.batch, self.precision = model, device, batch, precision
-        self.softmax = Softmax()
+        self.scoring = find_scoring(model)
 
     @torch.inference_mode()
     def __call__(self, clips: Iterable[Float[Tensor, "3 t H W"]]) -> dict[str, Float32[np.ndarray, "n _"]]:
@@ -35,7 +35,7 @@ class Scorer:
             with autocast(self.device, self.precision):
                 logits = self.model(torch.stack(some).to(self.device))
             for task, values in (logits if isinstance(logits, Mapping) else {SINGLE: logits}).items():
-                chunks.setdefault(task, []).append(self.softmax(values).cpu())
+                chunks.setdefault(task, []).append(self.scoring(values).cpu())
         return {task: _finite(torch.cat(parts).numpy()) for task, parts in chunks.items()}
 
 

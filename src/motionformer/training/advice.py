@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from motionformer.models.config import AttentionKind, ModelConfig
+from motionformer.models.config import AttentionKind, ModelConfig, ScoringKind
 from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.training.model import FROM_DATA
 from motionformer.training.recipe import Recipe, make_recipe
@@ -21,6 +21,8 @@ from motionformer.weights.released import RELEASED, is_released_layout
 TRAIN_LIST, VAL_LIST = "train.csv", "val.csv"
 BASIS = "motionformer-tiny"
 """The variant that recipes made here state their model as changes of."""
+_ORDER: dict[ScoringKind, str] = {"softmax": "turns", "sigmoid": "shuffled"}  # one class a video can take turns
+_SMOOTHING: dict[ScoringKind, float] = {"softmax": 0.1, "sigmoid": 0.0}  # most answers are no: 5 % of each is a lot
 SHORT_VIDEO = 10.0
 """Seconds up to which a clip is spread over the whole video; from longer ones it is cut at a stride."""
 
@@ -67,6 +69,7 @@ def finetune_recipe(
     hardware: Hardware,
     *,
     num_train: int,
+    scoring: ScoringKind = "softmax",
     starting_config: Callable[[str], ModelConfig] | None = None,
 ) -> Recipe:
     """The recipe for videos like these on a machine like this. Pure, but for the header of the starting weights."""
@@ -90,7 +93,7 @@ def finetune_recipe(
                 "train": str(folder / TRAIN_LIST),
                 "val": str(folder / VAL_LIST),
                 "kind": "list",
-                "order": "turns",
+                "order": _ORDER[scoring],
                 "workers": max(1, min(8, hardware.cores - 1)),
             },
             "augmentation": {"crop_area": [0.5, 1.0], "flip": 0.5, "flip_by_name": True, "colour": 0.3},
@@ -100,7 +103,7 @@ def finetune_recipe(
             "test": {"views": config.input.views, "crops": config.input.crops},
             "global_batch": batch,
             "epochs": defaults.epochs,
-            "label_smoothing": 0.1,
+            "label_smoothing": _SMOOTHING[scoring],
             "seed": wishes.seed,
             "output": wishes.output,
         }

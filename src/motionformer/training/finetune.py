@@ -18,9 +18,10 @@ from motionformer.data.class_folders import split_folders
 from motionformer.data.recognise import recognise
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import RecipeError, VideoError
+from motionformer.models.config import ScoringKind
 from motionformer.training.advice import TRAIN_LIST, VAL_LIST, Hardware, VideoFacts, Wishes, finetune_recipe
 from motionformer.training.recipe import Recipe, make_recipe
-from motionformer.training.splits import split_by_class, write_list
+from motionformer.training.splits import split_by_class, split_multi_label, write_list
 from motionformer.video import open_video
 from motionformer.video.metadata import VideoMetadata
 
@@ -71,7 +72,8 @@ def plan_finetune(
     hardware = hardware or find_hardware()
     name = wishes.name or f"finetune-{path.resolve().stem}"
     wishes = replace(wishes, name=name)
-    recipe = finetune_recipe(wishes, facts, hardware, num_train=len(train))
+    scoring: ScoringKind = "sigmoid" if train.is_multi_label else "softmax"
+    recipe = finetune_recipe(wishes, facts, hardware, num_train=len(train), scoring=scoring)
     return FineTuning(make_recipe(recipe.to_dict(), overrides), train, val, facts, hardware)
 
 
@@ -102,8 +104,11 @@ def open_splits(path: Path, held_out: float, seed: int) -> tuple[Annotations, An
         return open_dataset(path, kind, split="train"), open_dataset(path, kind, split="val")
     everything = open_dataset(path, kind)
     if not everything.class_names or not isinstance(everything.class_names, tuple):
-        raise RecipeError("needs videos with one label each: a folder of class folders, or a csv of path,label.", path)
-    return split_by_class(everything, held_out, seed, path if path.is_dir() else path.parent)
+        raise RecipeError(
+            "needs videos with one label each (class folders, or a csv of path,label) or several (path,labels).", path
+        )
+    split = split_multi_label if everything.is_multi_label else split_by_class
+    return split(everything, held_out, seed, path if path.is_dir() else path.parent)
 
 
 def look_at(annotations: Annotations) -> VideoFacts:

@@ -1,7 +1,7 @@
-"""Cross entropy against soft targets, one number a clip: the caller decides what to average over."""
+"""Losses against soft targets, one number a clip: the caller decides what to average over."""
 
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -13,3 +13,13 @@ def soft_targets(label: Int[Tensor, " b"], num_classes: int, smoothing: float) -
 def clip_losses(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
     """Cross entropy of every clip, in single precision."""
     return F.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def binary_targets(truth: Bool[Tensor, "b k"], smoothing: float) -> Float[Tensor, "b k"]:
+    """Each class is a question of two answers: `smoothing` is spread over yes and no."""
+    return truth.float() * (1 - smoothing) + smoothing / 2
+
+
+def binary_losses(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
+    """Binary cross entropy of every clip, the mean over its classes, in single precision."""
+    return F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=-1)

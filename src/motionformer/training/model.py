@@ -12,7 +12,7 @@ import torch
 
 from motionformer.data.record import ClassNames
 from motionformer.errors import CheckpointError, RecipeError
-from motionformer.models.config import ModelConfig
+from motionformer.models.config import ModelConfig, ScoringKind
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import model_config
 from motionformer.training.recipe import Recipe
@@ -24,23 +24,25 @@ from motionformer.weights.released import is_released_layout
 from motionformer.weights.report import LoadReport
 
 log = logging.getLogger("motionformer")
-FROM_DATA = ("num_classes", "labels", "source")
+FROM_DATA = ("num_classes", "labels", "scoring", "source")
 """Fields of a `ModelConfig` that follow from the data and the start, and that a recipe cannot set."""
 
 
-def build_model(recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int]) -> Motionformer:
+def build_model(
+    recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int], scoring: ScoringKind = "softmax"
+) -> Motionformer:
     """The model of `recipe` for these classes, with its starting weights, frozen where the recipe says so."""
-    return start_model(recipe, class_names, num_classes)[0]
+    return start_model(recipe, class_names, num_classes, scoring)[0]
 
 
 def start_model(
-    recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int]
+    recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int], scoring: ScoringKind = "softmax"
 ) -> tuple[Motionformer, frozenset[str]]:
     """`build_model`, and the names of the weights that the start did not bring; none without a start.
 
     Random weights depend on `recipe.seed` alone; the caller's random state is left as it was.
     """
-    config = build_config(recipe, num_classes, class_names)
+    config = build_config(recipe, num_classes, class_names, scoring)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         try:
@@ -56,7 +58,12 @@ def start_model(
     return model.train(), new
 
 
-def build_config(recipe: Recipe, num_classes: int | dict[str, int], labels: ClassNames | None = None) -> ModelConfig:
+def build_config(
+    recipe: Recipe,
+    num_classes: int | dict[str, int],
+    labels: ClassNames | None = None,
+    scoring: ScoringKind = "softmax",
+) -> ModelConfig:
     """The recipe's variant with its changes, for these classes. `labels` of several tasks are not stored."""
     part = recipe.model
     forbidden = [name for name in FROM_DATA if name in part.changes]
@@ -65,9 +72,8 @@ def build_config(recipe: Recipe, num_classes: int | dict[str, int], labels: Clas
     merged = _merge_deep(model_config(part.variant).to_dict(), part.changes, "model.changes")
     names = None if labels is None or isinstance(labels, Mapping) else tuple(labels)
     try:
-        config = ModelConfig.from_dict(
-            {**merged, "num_classes": num_classes, "labels": names, "source": part.start or None}
-        )
+        from_data = {"num_classes": num_classes, "labels": names, "scoring": scoring, "source": part.start or None}
+        config = ModelConfig.from_dict({**merged, **from_data})
     except ValueError as error:
         raise RecipeError(f"recipe {recipe.name!r}: model.changes: {error}") from error
     _check_clip(config, recipe.name)
@@ -77,7 +83,7 @@ def build_config(recipe: Recipe, num_classes: int | dict[str, int], labels: Clas
 def load_start(model: Motionformer, start: str) -> LoadReport:
     """Fill `model` with the weights of a video or an image model; the report says what was taken, resized and reset.
 
-    The classifier is taken only from a model of the same classes.
+    The classifier is taken only from a model of the same classes, scored the same way.
     """
     checkpoint = read_checkpoint(find_weights(start))
     is_video = is_released_layout(checkpoint.tensors) or "architecture" in checkpoint.cfg
@@ -119,8 +125,9 @@ def _load_video_start(model: Motionformer, start: str) -> LoadReport:
     config = source.config
     tensors = source.state_dict()
     same_labels = None in (config.labels, model.config.labels) or config.labels == model.config.labels
+    same_head = config.num_classes == model.config.num_classes and config.scoring == model.config.scoring
     left_out: list[str] = [] if model.config.hidden_head else ["head.hidden."]
-    left_out += [] if same_labels and config.num_classes == model.config.num_classes else PER_CLASS
+    left_out += [] if same_labels and same_head else PER_CLASS
     for name in [name for name in tensors if name.startswith(tuple(left_out))]:
         del tensors[name]
         report.dropped[name] = "the model has another head"

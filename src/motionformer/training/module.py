@@ -14,23 +14,19 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor
-from torchmetrics import MeanMetric
+from torchmetrics import Metric
 
 from motionformer.data import Failure, FailurePolicy
 from motionformer.errors import TrainingError
 from motionformer.models.motionformer import Motionformer
 from motionformer.training.clips import Batch, failures_of
-from motionformer.training.losses import clip_losses, soft_targets
 from motionformer.training.mixing import draw_mix
 from motionformer.training.nonfinite import refuse_nonfinite
+from motionformer.training.objectives import by_task, find_objective
 from motionformer.training.optimiser import make_optimiser
 from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
 from motionformer.training.schedule import make_schedule
-
-Tasks = dict[str, Tensor]
-ONE = "label"
-"""The name of the only task of a model with one head."""
 
 
 class TrainingModule(LightningModule):
@@ -42,7 +38,8 @@ class TrainingModule(LightningModule):
         self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
         self.val_failures = FailurePolicy.evaluation(plan.val_clips)  # counted as wrong
         self.history: list[dict[str, int | float]] = []  # one entry a validation
-        self.measured = torch.nn.ModuleDict({name: MeanMetric() for name in metric_names(model)})
+        self.objective = find_objective(model.config)
+        self.measured = torch.nn.ModuleDict(self.objective.metrics())
         self._loss_sum = 0.0
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -62,14 +59,11 @@ class TrainingModule(LightningModule):
         self.val_failures.count(failures)
         metrics = self._metrics()
         if len(batch["index"]):
-            logits, label = by_task(self.model(batch["clip"])), by_task(batch["label"])
-            for name, values in clip_scores(logits, label).items():
-                metrics[name].update(values)
+            self.objective.measure(metrics, by_task(self.model(batch["clip"])), by_task(batch["label"]))
         else:
             self._nothing()
-        for name, metric in metrics.items():
-            if failures and name != "loss":
-                metric.update(torch.zeros(len(failures), device=self.device))
+        if failures:
+            self.objective.count_failed(metrics, failures)
 
     def on_validation_epoch_end(self) -> None:
         scores = {name: float(metric.compute()) for name, metric in self._metrics().items()}
@@ -79,7 +73,7 @@ class TrainingModule(LightningModule):
         epoch = -(-step // self.plan.steps_per_epoch)
         self.history.append({"epoch": epoch, "step": step, **scores})
         self._write({"epoch": epoch, **{f"val/{name}": value for name, value in scores.items()}}, step)
-        shown = {f"val/{name}": value for name, value in scores.items() if name in ("loss", "top1", "action")}
+        shown = {f"val/{name}": value for name, value in scores.items() if name in ("loss", self.objective.best)}
         self.log_dict(shown, prog_bar=True, logger=False, rank_zero_only=True)
 
     def configure_optimizers(self) -> Any:
@@ -130,8 +124,8 @@ class TrainingModule(LightningModule):
         logits = by_task(self.model(clip if mix is None else mix.mix_clips(clip)))
         losses = []
         for task, label in by_task(batch["label"]).items():
-            targets = soft_targets(label, logits[task].shape[-1], recipe.label_smoothing)
-            losses.append(clip_losses(logits[task], targets if mix is None else mix.mix_targets(targets)))
+            targets = self.objective.targets(label, logits[task].shape[-1], recipe.label_smoothing)
+            losses.append(self.objective.losses(logits[task], targets if mix is None else mix.mix_targets(targets)))
         return torch.stack(losses).mean(dim=0).sum() / self.plan.clips_at_once
 
     def _nothing(self) -> Tensor:
@@ -162,8 +156,8 @@ class TrainingModule(LightningModule):
         for logger in self.loggers:
             logger.log_metrics(dict(values), step)
 
-    def _metrics(self) -> dict[str, MeanMetric]:
-        return {name: cast(MeanMetric, metric) for name, metric in self.measured.items()}
+    def _metrics(self) -> dict[str, Metric]:
+        return {name: cast(Metric, metric) for name, metric in self.measured.items()}
 
     def _share_failures(self) -> None:
         if self.trainer.world_size == 1:
@@ -173,30 +167,3 @@ class TrainingModule(LightningModule):
             torch.distributed.all_gather_object(everybody, list(policy.failures.values()))
             for failures in everybody:
                 policy.count(failures)
-
-
-def by_task(value: Tensor | Mapping[str, Tensor]) -> Tasks:
-    """Logits or labels of one head or several, by the name of the task."""
-    return dict(value) if isinstance(value, Mapping) else {ONE: value}
-
-
-def metric_names(model: Motionformer) -> list[str]:
-    """What validation measures: top-1 and top-5; for several heads of each, and whether all are right."""
-    tasks = model.config.num_classes
-    if not isinstance(tasks, Mapping):
-        return ["loss", "top1", *(["top5"] if tasks > 5 else [])]
-    return ["loss", *(f"{task}_top1" for task in tasks), "action"]
-
-
-def clip_scores(logits: Tasks, label: Tasks) -> dict[str, Tensor]:
-    """For every clip its loss (without smoothing) and whether it is right."""
-    losses = [torch.nn.functional.cross_entropy(logits[task].float(), label[task], reduction="none") for task in label]
-    right = {task: logits[task].argmax(dim=-1) == label[task] for task in label}
-    scores = {"loss": torch.stack(losses).mean(dim=0)}
-    if list(label) != [ONE]:
-        scores |= {f"{task}_top1": correct.float() for task, correct in right.items()}
-        return {**scores, "action": torch.stack(list(right.values())).all(dim=0).float()}
-    scores["top1"] = right[ONE].float()
-    if logits[ONE].shape[-1] > 5:
-        scores["top5"] = (logits[ONE].topk(5).indices == label[ONE][:, None]).any(dim=-1).float()
-    return scores

@@ -35,6 +35,7 @@ from motionformer.training.folder import claim_folder, refuse_other_recipe
 from motionformer.training.logs import flush_loggers, make_loggers
 from motionformer.training.model import build_config, start_model
 from motionformer.training.module import TrainingModule
+from motionformer.training.objectives import scoring_for
 from motionformer.training.plan import Plan, make_plan
 from motionformer.training.progress import Clock, SayResults
 from motionformer.training.recipe import Recipe
@@ -85,7 +86,7 @@ def prepare(recipe: Recipe) -> Prepared:
     """Open the data, count the devices, derive the numbers; nothing is built or written."""
     sources = open_sources(recipe)
     names = sources[0].class_names
-    config = build_config(recipe, num_classes_of(names), names)
+    config = build_config(recipe, num_classes_of(names), names, scoring_for(sources[0].labels))
     with without_chatter():
         plan = make_plan(recipe, count_processes(recipe), len(sources[0]), len(sources[1]))
     return Prepared(plan, sources, config)
@@ -119,7 +120,7 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     )
     callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps), checkpoints]
     trainer = make_trainer(recipe, plan.accumulation, loggers, callbacks, quiet=say.is_quiet)
-    model, new = start_model(recipe, names, num_classes_of(names))
+    model, new = start_model(recipe, names, num_classes_of(names), prepared.config.scoring)
     if recipe.engine.compile:
         model.compile()
     module = TrainingModule(model, recipe, plan, new)
@@ -134,7 +135,6 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
 def _finish(
     recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer
 ) -> FinishedRun:
-    metric = "action" if "action" in module.history[-1] else "top1"
     train_source, val_source = prepared.sources
     card = {
         "recipe": recipe.to_dict(),
@@ -146,7 +146,7 @@ def _finish(
         },
         "results": {
             "last": module.history[-1],
-            "best": max(module.history, key=lambda entry: entry[metric]),
+            "best": max(module.history, key=lambda entry: entry[module.objective.best]),
             "history": module.history,
         },
         "failed": {

@@ -16,6 +16,7 @@ from motionformer.data.recognise import Kind
 from motionformer.data.record import ClassNames, Label
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
+from motionformer.training.objectives import scoring_for
 from motionformer.training.recipe import AugmentationPart, DataPart, Recipe
 from motionformer.video.transforms import ColourJitter, RandAugment, eval_transform, train_transform
 
@@ -49,7 +50,17 @@ def open_sources(recipe: Recipe) -> tuple[Source, Source]:
     """The training and the validation data of a recipe, which must have the same classes."""
     data = recipe.data
     train = _open(data.train, data, data.train_split, data.train_clips)
-    val = _open(data.val, data, data.val_split, data.val_clips)
+    several = scoring_for(train.labels) == "sigmoid"
+    # few lists of videos of several classes hold every class: validation is read with the names of training
+    names = cast(tuple[str, ...], train.class_names) if several else None
+    val = _open(data.val, data, data.val_split, data.val_clips, names)
+    if several != (scoring_for(val.labels) == "sigmoid"):
+        one = "data.val" if several else "data.train"
+        raise RecipeError(
+            f"recipe {recipe.name!r}: {one} has one class a video, the other list any number (a column `labels`)."
+        )
+    if several and not any(val.labels):
+        raise RecipeError(f"recipe {recipe.name!r}: no video of {data.val} shows any class: there is nothing to find.")
     if train.class_names != val.class_names:
         raise RecipeError(
             f"recipe {recipe.name!r}: data.train and data.val have different classes "
@@ -157,10 +168,10 @@ class MotionItems(Dataset[dict[str, Any]]):
         return {"clip": self.transform(made.frames[:: self.stride]), "label": made.label, "index": index, "path": name}
 
 
-def _open(where: str, data: DataPart, split: str, num_clips: int) -> Source:
+def _open(where: str, data: DataPart, split: str, num_clips: int, names: tuple[str, ...] | None = None) -> Source:
     if not where.startswith(MOTION):
         kind = cast(Kind, data.kind)  # `open_dataset` refuses unknown ones and lists the others
-        return VideoSource(open_dataset(where, kind, split=split or None, root=data.root or None))
+        return VideoSource(open_dataset(where, kind, split=split or None, root=data.root or None, class_names=names))
     level = where.removeprefix(MOTION)
     if level not in LEVELS:
         raise RecipeError(f"{where}: there is no level {level!r}; there are {', '.join(LEVELS)}.")

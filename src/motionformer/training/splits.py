@@ -1,4 +1,5 @@
-"""Labelled videos divided into training and validation, class by class, and written as plain lists.
+"""Labelled videos divided into training and validation, class by class, and written as plain lists. Videos of any
+number of classes are divided too.
 
 The same videos for the same seed on every machine: a video's place is drawn from the seed and its own path, so a new
 one leaves the others' order as it was.
@@ -10,7 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from motionformer.data.record import Annotations, Record
+from motionformer.data.record import SEPARATOR, Annotations, Record, classes_of
 from motionformer.errors import AnnotationError
 
 
@@ -44,18 +45,57 @@ def split_by_class(
     )
 
 
+def split_multi_label(
+    annotations: Annotations, share: float = 0.2, seed: int = 0, base: Path | None = None
+) -> tuple[Annotations, Annotations]:
+    """Training and validation, with about `share` of each class in validation, and every class in training.
+
+    The rarest class is dealt first, and each takes into account where its videos went with a rarer one; videos of no
+    class are dealt like a class. A class that cannot be on both sides is in training alone, and a note says so.
+    """
+    groups: dict[int | None, list[Record]] = {}
+    for record in sorted(annotations, key=lambda record: _draw(record, seed, base)):
+        for label in classes_of(record.label) or (None,):
+            groups.setdefault(label, []).append(record)
+    held: dict[int, bool] = {}
+    for records in sorted(groups.values(), key=len):  # the order of equals was drawn
+        wanted = min(max(1, round(share * len(records))), len(records) - 1)
+        wanted -= sum(held.get(id(record), False) for record in records)
+        for record in [record for record in records if id(record) not in held]:
+            held[id(record)] = wanted > 0
+            wanted -= 1
+    for label, records in groups.items():
+        if label is not None and all(held[id(record)] for record in records):
+            held[id(records[-1])] = False
+    train = tuple(record for record in annotations if not held[id(record)])
+    val = tuple(record for record in annotations if held[id(record)])
+    shown = {label for record in val for label in classes_of(record.label)}
+    if not shown:
+        raise AnnotationError("no class can be held out: give every class two videos or more.", train[0].source)
+    names = [name for label, name in enumerate(annotations.class_names) if label in groups and label not in shown]
+    some = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+    notes = (f"no held-out video shows {some}: too few videos to check with",) if names else ()
+    how = f"{annotations.how}; about {share:.0%} of each class held out by seed {seed}"
+    made = replace(annotations, how=how, notes=(*annotations.notes, *notes))
+    return replace(made, records=train, split="train"), replace(made, records=val, split="val")
+
+
 def write_list(annotations: Annotations, file: Path) -> None:
-    """As `path,label[,start,end]` with absolute paths and names of classes, for `open_dataset`.
+    """As `path,label[,start,end]` with absolute paths and names of classes, for `open_dataset`; a column `labels` where
+    videos have any number of classes.
 
     Where classes are called by numbers they are written as `class 7`: a bare number in a list is an index.
     """
+    assert isinstance(annotations.class_names, tuple), "several tasks have lists of their own"
     prefix = "class " if all(name.isdigit() for name in annotations.class_names) else ""
     with file.open("w", newline="", encoding="utf-8") as handle:
         rows = csv.writer(handle, lineterminator="\n")
         pieces = any(record.start is not None or record.end is not None for record in annotations)
-        rows.writerow(["path", "label", "start", "end"] if pieces else ["path", "label"])
+        column = "labels" if annotations.is_multi_label else "label"
+        rows.writerow(["path", column, "start", "end"] if pieces else ["path", column])
         for record in annotations:
-            row = [str(record.path.resolve()), prefix + annotations.label_name(record.label)]
+            names = [prefix + annotations.class_names[label] for label in classes_of(record.label)]
+            row = [str(record.path.resolve()), SEPARATOR.join(names)]
             times = ["" if time is None else repr(time) for time in (record.start, record.end)]
             rows.writerow(row + times if pieces else row)
 

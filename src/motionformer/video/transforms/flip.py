@@ -5,6 +5,7 @@ Class names say which: two names that differ by left and right (or by clockwise 
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from jaxtyping import Num
 from torch import Generator, Tensor
@@ -48,12 +49,15 @@ class LabelAwareFlip(Transform):
     def with_label(
         self, clip: Num[Tensor, "3 t H W"], label: Label, generator: Generator | None = None
     ) -> tuple[Num[Tensor, "3 t H W"], Label]:
-        """The clip and its label, or the mirrored clip and its twin's label."""
-        if not isinstance(label, int) or not 0 <= label < len(self.twins):
+        """The clip and its label, or the mirrored clip and its twin's label; of several classes, the twin of each."""
+        classes: tuple[Any, ...] = label if isinstance(label, tuple) else (label,)
+        if not all(isinstance(one, int) and 0 <= one < len(self.twins) for one in classes):
             raise ValueError(f"label {label!r} is not one of the {len(self.twins)} classes this flip was made for.")
         if uniform(0.0, 1.0, generator, self) >= self.probability:
             return clip, label
-        return clip.flip(-1), type(label)(self.twins[label])
+        twins = [self.twins[one] for one in classes]
+        mirrored: Any = tuple(sorted(twins)) if isinstance(label, tuple) else twins[0]
+        return clip.flip(-1), mirrored
 
     def __repr__(self) -> str:
         if self.without_twin:
