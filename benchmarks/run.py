@@ -10,6 +10,7 @@ from rich.console import Console
 
 from benchmarks.attention import Row, layer, models, selection
 from benchmarks.memory import training_step_bytes
+from motionformer.models import model_config
 
 
 def main() -> None:
@@ -32,8 +33,8 @@ def main() -> None:
     memory = {}
     if "memory" in words.only:
         for how in ("literal", "ours", "recompute"):
-            memory[how] = training_step_bytes("motionformer-base", how)
-        memory["joint"] = training_step_bytes("joint-base", "ours")
+            memory[how] = training_step_bytes(model_config("motionformer-base"), how)
+        memory["joint"] = training_step_bytes(model_config("joint-base"))
         console.print(_memory_lines(memory))
     words.out.mkdir(parents=True, exist_ok=True)
     machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"
