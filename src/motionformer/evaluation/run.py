@@ -8,9 +8,9 @@ after how many interruptions, does not change a bit of it.
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from motionformer.data import Failure
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import Scoring
 from motionformer.evaluation.classes import SINGLE, Columns, by_task, fit_scoring, match_classes
+from motionformer.evaluation.computing import Precision, autocast, find_device
 from motionformer.evaluation.fingerprint import data_fingerprint, model_fingerprint
 from motionformer.evaluation.parts import Scored, open_parts, refuse_others, remove_parts, write_part
 from motionformer.evaluation.reading import all_kept, load_groups, make_groups
@@ -30,8 +31,6 @@ from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.evaluation.several import Processes, find_processes
 from motionformer.evaluation.views import VideoSource
 from motionformer.models import ModelConfig
-
-Precision = Literal["32", "bf16", "16"]
 
 
 def evaluate(
@@ -63,7 +62,7 @@ def evaluate(
         raise EvaluationError(f"a batch holds at least one clip, not {batch}.")
     scoring = scoring or fit_scoring(model, source)
     processes = find_processes()
-    place = _device_of(model) if device is None else torch.device(device)
+    place = find_device(model, device)
     columns, class_names = _match(model, source)
     header = _header(model, source, name, class_names, scoring, precision)
     folder = None if output is None else Path(output)
@@ -139,7 +138,7 @@ class _Scorer:
 
     def _logits(self, clips: Tensor) -> Any:
         try:
-            with _autocast(self.device, self.precision):
+            with autocast(self.device, self.precision):
                 return self.model(clips.to(self.device, non_blocking=True))
         except torch.OutOfMemoryError as error:
             raise EvaluationError(
@@ -239,16 +238,6 @@ def _finite(scores: Float32[np.ndarray, "v k"], task: str) -> Float32[np.ndarray
             " precision: try 32."
         )
     return scores
-
-
-def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
-    if precision == "32":
-        return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 @contextmanager

@@ -17,9 +17,10 @@ from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
 
 from motionformer.errors import EvaluationError
+from motionformer.evaluation.computing import Precision, autocast, find_device
 from motionformer.evaluation.views import with_views
 from motionformer.models import Motionformer
-from motionformer.predict.scoring import Precision, autocast, batched, find_device
+from motionformer.predict.scoring import batched
 from motionformer.predict.views import ViewReader
 from motionformer.predict.windows import even_windows, slide
 from motionformer.video.stream import stream_video

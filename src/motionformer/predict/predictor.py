@@ -23,12 +23,13 @@ from torch.utils.data import DataLoader
 
 from motionformer.data import Failure
 from motionformer.errors import VideoError
+from motionformer.evaluation.computing import Precision, find_device
 from motionformer.evaluation.views import with_views
 from motionformer.models import Motionformer
 from motionformer.predict.live import latest_windows
 from motionformer.predict.names import LabelSource, find_names
 from motionformer.predict.prediction import Prediction
-from motionformer.predict.scoring import Precision, Scorer, batched, find_device
+from motionformer.predict.scoring import Scorer, batched
 from motionformer.predict.timeline import Timeline
 from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import Picked, model_windows, slide

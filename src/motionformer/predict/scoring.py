@@ -1,9 +1,8 @@
 """Clips through the model, a batch at a time, to scores. Softmax and sigmoid are `evaluation.aggregate`'s."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,8 +12,8 @@ from torch import Tensor, nn
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import find_scoring
 from motionformer.evaluation.classes import SINGLE
+from motionformer.evaluation.computing import Precision, autocast
 
-Precision = Literal["32", "bf16", "16"]
 T = TypeVar("T")
 
 
@@ -44,19 +43,6 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while some := list(islice(iterator, size)):
         yield some
-
-
-def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
-    if precision == "32":
-        return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
-
-
-def find_device(model: nn.Module, device: str | torch.device | None) -> torch.device:
-    """The one asked for, or where the model is."""
-    if device is not None:
-        return torch.device(device)
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _finite(scores: Float32[np.ndarray, "n k"]) -> Float32[np.ndarray, "n k"]:
