@@ -72,6 +72,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--every", type=int, default=0)
     parser.add_argument("--save", type=Path, default=Path("build/trace-models"), help="folder of trained models")
+    parser.set_defaults(speed=None)  # the level's own
     return parser.parse_args()
 
 
