@@ -60,7 +60,7 @@ def finetune(
     ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the weights and the order.")] = 0,
-    name: Annotated[str, typer.Option(help="Of the run; default: finetune-FOLDER.")] = "",
+    name: Annotated[str, typer.Option(help="Of the run; default: that of the folder or list.")] = "",
     output: Annotated[str, typer.Option(help="Folder of the run; default: runs/NAME.")] = "",
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be done, with every default.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result, or the plan, as JSON.")] = False,

@@ -70,7 +70,7 @@ def plan_finetune(
     train, val = open_splits(path, wishes.held_out, wishes.seed)
     facts = look_at(train)
     hardware = hardware or find_hardware()
-    name = wishes.name or f"finetune-{path.resolve().stem}"
+    name = wishes.name or path.resolve().stem
     wishes = replace(wishes, name=name)
     scoring: ScoringKind = "sigmoid" if train.is_multi_label else "softmax"
     recipe = finetune_recipe(wishes, facts, hardware, num_train=len(train), scoring=scoring)
