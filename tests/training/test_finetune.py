@@ -183,6 +183,16 @@ def test_starting_from_a_model_of_ours(tmp_path: Path) -> None:
     }
 
 
+def test_a_small_start_is_trained_whole_and_larger_than_it_was() -> None:
+    recipe = advise(Wishes(name="x", start="motion-tiny"))
+    assert (recipe.model.train, recipe.epochs, recipe.optimiser.lr) == ("all", 40, 1e-3)
+    assert build_config(recipe, 5).input.height == 64
+    wishes = Wishes(name="x", start="somewhere")
+    large = finetune_recipe(wishes, SHORT, CPU, num_train=500, starting_config=lambda _: VARIANTS["motionformer-small"])
+    assert (large.model.train, large.epochs, large.optimiser.lr) == ("last:4", 8, 3e-4)
+    assert build_config(large, 5).input.height == 7 * 16
+
+
 def test_starting_from_image_weights(tmp_path: Path) -> None:
     """The recipe alone says what model they become, pixels scaled as theirs were."""
     file = tmp_path / "image.safetensors"
@@ -190,6 +200,6 @@ def test_starting_from_image_weights(tmp_path: Path) -> None:
     recipe = advise(Wishes(name="x", start=str(file), train="last:1"))
     config = build_config(recipe, 5)
     assert (config.dim, config.depth, config.patch, config.input.mean[0]) == (64, 2, 8, 0.485)
-    assert (config.project_values, config.input.height) == (False, 56)
+    assert (config.project_values, config.input.height) == (False, 64)
     assert build_model(recipe, tuple("abcde"), 5).config == replace(config, labels=tuple("abcde"))
     assert read_start(str(file)).dim == 64

@@ -207,7 +207,9 @@ _ALL = (
         "DAVIS 2017, K400 weights",
         command="motionformer davis evaluate ROOT --model MODEL",
     ),
-    Experiment("a5", "Training cost and memory", "–", command="motionformer info; make benchmark; python -m benchmarks.memory"),
+    Experiment(
+        "a5", "Training cost and memory", "–", command="motionformer info; make benchmark; python -m benchmarks.memory"
+    ),
     Experiment(
         "t6",
         "Against the state of the art: K400, K600, SSv2, EPIC-Kitchens-100",

@@ -73,8 +73,8 @@ def finetune_recipe(
     starting_config: Callable[[str], ModelConfig] | None = None,
 ) -> Recipe:
     """The recipe for videos like these on a machine like this. Pure, but for the header of the starting weights."""
-    defaults = _defaults(wishes, hardware)
     config = _start_config(wishes, starting_config or read_start) if wishes.start else _fresh_config(hardware)
+    defaults = _defaults(wishes, hardware, config)
     config = _fit_clip(config, wishes, facts, hardware)
     if wishes.attention is not None:
         config = replace(config, attention=wishes.attention)
@@ -138,10 +138,12 @@ class _Defaults:
     warmup: float
 
 
-def _defaults(wishes: Wishes, hardware: Hardware) -> _Defaults:
-    """Rates for a batch of 32. What little is trained of a good start is trained briefly and fast."""
-    train = wishes.train or ("all" if hardware.has_gpu or not wishes.start else "last:4")
-    if not wishes.start:
+def _defaults(wishes: Wishes, hardware: Hardware, config: ModelConfig) -> _Defaults:
+    """Rates for a batch of 32. What little is trained of a good start is trained briefly and fast; a small model is
+    trained whole, as long and as fast as from random weights."""
+    fresh = not wishes.start or (is_small(config) and wishes.train in ("", "all"))
+    train = wishes.train or ("all" if hardware.has_gpu or fresh else "last:4")
+    if fresh:
         made = _Defaults(train, 100 if hardware.has_gpu else 40, 1e-3, 3.0)
     elif train == "head":
         made = _Defaults(train, 20, 1e-3, 1.0)
@@ -150,6 +152,11 @@ def _defaults(wishes: Wishes, hardware: Hardware) -> _Defaults:
     else:
         made = _Defaults(train, 8, 3e-4, 1.0)
     return replace(made, epochs=wishes.epochs or made.epochs)
+
+
+def is_small(config: ModelConfig) -> bool:
+    """Whether a model is of the size of `motion-tiny`, which knows motion and little else."""
+    return config.dim < 256
 
 
 def _fresh_config(hardware: Hardware) -> ModelConfig:
@@ -179,9 +186,10 @@ def _fit_clip(config: ModelConfig, wishes: Wishes, facts: VideoFacts, hardware: 
     """Frames and size for these videos: no more frames than they have, no larger than they are nor the CPU likes."""
     most = config.input.frames if hardware.has_gpu or not wishes.start else min(8, config.input.frames)
     frames = wishes.frames or _multiple(min(most, facts.frames), config.tubelet)
-    largest = (
-        config.input.height if hardware.has_gpu or not wishes.start else min(7 * config.patch, config.input.height)
-    )
+    if hardware.has_gpu:
+        largest = config.input.height
+    else:
+        largest = 64 if is_small(config) else min(7 * config.patch, config.input.height)
     size = wishes.size or _multiple(min(largest, facts.short_side), config.patch)
     whole = facts.seconds <= SHORT_VIDEO
     spec = replace(
