@@ -264,6 +264,7 @@ def test_loopback_is_known_and_guarded() -> None:
 
 
 def test_two_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        small_model().save_pretrained(tmp_path / folder / "model")
-    assert list(load_models([str(tmp_path / "a/model"), str(tmp_path / "b/model")])) == ["model", "model (2)"]
+    runs = [tmp_path / run / "model" for run in ("a", "b", "again/a")]
+    for folder in runs:
+        small_model().save_pretrained(folder)
+    assert list(load_models([str(folder) for folder in runs])) == ["a", "b", "a (3)"]
