@@ -1,10 +1,13 @@
 """The demo, as small as it goes: everything is there, and the page needs nothing else."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from motionformer.cli import app
 from motionformer.demo import Demo, run_demo
 from motionformer.demo.run import make_videos
 from motionformer.errors import RecipeError
@@ -43,6 +46,18 @@ def test_the_page_needs_nothing_else(demo: Demo) -> None:
     assert f"{100 * accuracy:.1f} %" in page
     assert page.count("image/gif") == 8
     assert page.count("attention of one patch through time") == 3
+
+
+def test_the_commands_it_prints_work(demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = re.findall(
+        r"^(?:<pre>)?motionformer (evaluate .*|trace .*)$", demo.report.read_text("utf-8"), re.MULTILINE
+    )
+    assert len(printed) == 2
+    for command in printed:
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "trace.png").is_file()
 
 
 def test_a_finished_demo_is_not_repeated(demo: Demo) -> None:

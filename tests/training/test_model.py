@@ -50,8 +50,8 @@ def test_several_tasks_have_no_single_list_of_labels() -> None:
         ({"input": 5}, "model.changes.input is a group of keys"),
         ({"depth": {"x": 1}}, "model.changes.depth is one value"),
         ({"num_classes": 7}, "num_classes follows from the data"),
-        ({"input": {"frames": 7}}, "input.frames is 7, not a multiple of 2"),
-        ({"input": {"width": 50}}, "input.width is 50, not a multiple of 8"),
+        ({"input": {"frames": 7}}, "model.changes: frames 7 is no multiple of 2; 6 or 8"),
+        ({"input": {"width": 50}}, "model.changes: width 50 is no multiple of 8; 48 or 56"),
         ({"num_heads": 5}, "make no model: .*96.*5"),
     ],
 )

@@ -50,6 +50,7 @@ def write_report(file: Path, model: Motionformer, facts: Facts) -> Path:
         examples=show_examples(facts.results),
         filmstrips=show_filmstrips(model, facts),
         best=facts.paths.whole.best_head,
+        one_video=min(facts.videos.rglob("*.mp4")),
         machine=facts.run.card["machine"],
         software=facts.run.card["software"],
     )

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_type_hints
 
+from motionformer.errors import ClipSizeError
+
 AttentionKind = Literal["trajectory", "joint", "divided"]
 AttendKind = Literal["exact", "norm_st", "orthoformer", "nystrom", "performer"]
 TimeKind = Literal["attention", "average"]
@@ -90,6 +92,19 @@ class ModelConfig:
     input: InputSpec = field(default_factory=InputSpec)
     labels: tuple[str, ...] | None = None
     source: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a clip that is not made of whole patches: the rest would be cut off without a word."""
+        for what, length, unit in (
+            ("frames", self.input.frames, self.tubelet),
+            ("height", self.input.height, self.patch),
+            ("width", self.input.width, self.patch),
+        ):
+            if length < unit or length % unit:
+                near = sorted({max(1, length // unit) * unit, (length // unit + 1) * unit})
+                raise ClipSizeError(
+                    f"{what} {length} is no multiple of {unit}; {' or '.join(map(str, near))} would be."
+                )
 
     @property
     def grid(self) -> tuple[int, int, int]:

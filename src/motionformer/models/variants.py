@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
 
-from motionformer.errors import ClipSizeError, UnknownModelError
+from motionformer.errors import UnknownModelError
 from motionformer.models.config import AttendConfig, InputSpec, ModelConfig
 from motionformer.models.motionformer import Motionformer
 
@@ -116,20 +116,4 @@ def adapt_config(
     if size is not None:
         height, width = (size, size) if isinstance(size, int) else size
         spec = replace(spec, height=height, width=width)
-    adapted = replace(config, input=spec, **{key: value for key, value in overrides.items() if key != "input"})
-    if frames is not None or size is not None:
-        _check_whole(adapted)
-    return adapted
-
-
-def _check_whole(config: ModelConfig) -> None:
-    """What does not make a whole patch would be cut off without a word."""
-    spec = config.input
-    for what, length, unit in (
-        ("frames", spec.frames, config.tubelet),
-        ("height", spec.height, config.patch),
-        ("width", spec.width, config.patch),
-    ):
-        if length < unit or length % unit:
-            near = sorted({max(1, length // unit) * unit, (length // unit + 1) * unit})
-            raise ClipSizeError(f"{what} {length} is no multiple of {unit}; {' or '.join(map(str, near))} would be.")
+    return replace(config, input=spec, **{key: value for key, value in overrides.items() if key != "input"})

@@ -76,7 +76,6 @@ def build_config(
         config = ModelConfig.from_dict({**merged, **from_data})
     except ValueError as error:
         raise RecipeError(f"recipe {recipe.name!r}: model.changes: {error}") from error
-    _check_clip(config, recipe.name)
     return config
 
 
@@ -155,14 +154,3 @@ def _merge_deep(values: dict[str, Any], changes: Mapping[str, Any], where: str) 
             _merge_deep(values[key], change, here) if isinstance(change, Mapping) and key in values else change
         )
     return merged
-
-
-def _check_clip(config: ModelConfig, name: str) -> None:
-    spec = config.input
-    for what, length, unit in (
-        ("frames", spec.frames, config.tubelet),
-        ("height", spec.height, config.patch),
-        ("width", spec.width, config.patch),
-    ):
-        if length < unit or length % unit:
-            raise RecipeError(f"recipe {name!r}: model.changes.input.{what} is {length}, not a multiple of {unit}.")
