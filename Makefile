@@ -21,10 +21,10 @@ demo: $(READY)  ## train, test and look: a few minutes, then open runs/demo/repo
 	$(BIN)/motionformer demo runs/demo
 
 test: $(READY)  ## run every test (minutes, 2 cores)
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 slow: $(READY)  ## run the tests that take a minute or more each
-	$(BIN)/python -m pytest --numprocesses auto -m slow
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m slow
 
 check: $(READY)  ## lint, format, types, import contracts
 	$(BIN)/ruff check .
