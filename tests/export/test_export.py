@@ -52,7 +52,7 @@ kinds = {
     "orthoformer": ("motionformer-tiny", {"attend": few}),
     "every_option": ("motionformer-tiny", {"attend": every_option}),
     "nystrom": ("joint-tiny", {"attend": AttendConfig("nystrom", 4)}),
-    "divided": ("divided-tiny", {}),
+    "divided": ("divided-tiny", {"readout": "motion"}),
 }
 reports = {}
 for kind, (name, changes) in kinds.items():

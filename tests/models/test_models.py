@@ -168,9 +168,10 @@ class TestConfig:
         out = run_python(
             """
 from motionformer import create_model
-for change in ({"attention": "axial"}, {"attend": "linear"}, {"positions": "none"}, {"time": "max"}):
+wrong = {"attention": "axial", "attend": "linear", "positions": "none", "time": "max", "readout": "mean"}
+for key, value in wrong.items():
     try:
-        create_model("motionformer-tiny", **change)
+        create_model("motionformer-tiny", **{key: value})
     except ValueError as error:
         print(error)
 """
@@ -179,6 +180,7 @@ for change in ({"attention": "axial"}, {"attend": "linear"}, {"positions": "none
         assert "attend.kind is one of exact, norm_st, orthoformer, nystrom, performer; not 'linear'." in out
         assert "positions is one of separate, joint" in out
         assert "time is one of attention, average" in out
+        assert "readout is one of class, motion; not 'mean'." in out
 
     def test_unknown_models_get_a_hint(self) -> None:
         with pytest.raises(UnknownModelError, match="Did you mean 'motionformer-tiny'"):

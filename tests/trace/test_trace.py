@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 from pathlib import Path
+from typing import Literal
 
 import av
 import numpy as np
@@ -155,19 +156,19 @@ class TestTrace:
 
 
 class TestGradCam:
-    def test_equals_the_formula_by_finite_differences(self) -> None:
+    @pytest.mark.parametrize("readout", ["class", "motion"])
+    def test_equals_the_formula_by_finite_differences(self, readout: Literal["class", "motion"]) -> None:
         """The gradient of the logit for every channel of every token entering a layer, one nudge at a time."""
-        model = (
-            create_model("motionformer-tiny", depth=2, dim=6, num_heads=2, frames=2, size=16, patch=8).double().eval()
-        )
+        sizes = {"depth": 2, "dim": 6, "num_heads": 2, "frames": 4, "size": 16, "patch": 8}
+        model = create_model("motionformer-tiny", readout=readout, **sizes).double().eval()
         for parameter in model.parameters():
             parameter.data.add_(0.3 * torch.randn_like(parameter))
-        clip = torch.randn(1, 3, 2, 16, 16, dtype=torch.float64)
+        clip = torch.randn(1, 3, 4, 16, 16, dtype=torch.float64)
         with torch.no_grad():
-            tokens = model.blocks[0](model.embed(clip), 1)
+            tokens = model.blocks[0](model.embed(clip), 2)
 
             def logit(x: torch.Tensor) -> float:
-                return float(model.head(model.norm(model.blocks[1](x, 1))[:, 0])[0, 3])
+                return float(model.head(model.readout(model.norm(model.blocks[1](x, 2)), (2, 2, 2)))[0, 3])
 
             gradient = torch.zeros_like(tokens)
             for place in np.ndindex(tokens.shape):

@@ -203,3 +203,6 @@ def test_starting_from_image_weights(tmp_path: Path) -> None:
     assert (config.project_values, config.input.height) == (False, 64)
     assert build_model(recipe, tuple("abcde"), 5).config == replace(config, labels=tuple("abcde"))
     assert read_start(str(file)).dim == 64
+    assert config.readout == "motion"  # an image model knows no order of frames
+    asked = advise(Wishes(name="x", start=str(file), readout="class"))
+    assert build_config(asked, 5).readout == "class"

@@ -127,6 +127,14 @@ def test_a_hidden_layer_may_come_and_go(tmp_path: Path) -> None:
     assert build_model(recipe_of(start=without, changes={"hidden_head": True}), NAMES, 3).config.hidden_head
 
 
+def test_a_head_that_sees_motion_starts_anew(tmp_path: Path) -> None:
+    start, saved = save(tmp_path / "saved", num_classes=3, labels=NAMES)
+    model = build_model(recipe_of(start=start, changes={"readout": "motion"}), NAMES, 3)
+    fresh = build_model(recipe_of(changes={"readout": "motion"}), NAMES, 3)
+    assert torch.equal(model.head.classifier.weight, fresh.head.classifier.weight)
+    assert torch.equal(model.blocks[0].attn.qkv.weight, saved.blocks[0].attn.qkv.weight)
+
+
 def test_a_start_from_image_weights(tmp_path: Path) -> None:
     weights = timm_weights()
     save_file(weights, tmp_path / "image.safetensors")

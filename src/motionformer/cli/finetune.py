@@ -41,6 +41,13 @@ class AttentionName(str, Enum):
     divided = "divided"
 
 
+class ReadoutName(str, Enum):
+    """What the head sees."""
+
+    class_token = "class"
+    motion = "motion"
+
+
 def finetune(
     videos: Annotated[Path, typer.Argument(exists=True, metavar="FOLDER", help="Class folders, or a csv.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the recipe.")] = None,
@@ -49,6 +56,12 @@ def finetune(
     ] = "",
     train: Annotated[str, typer.Option(help="What learns: all, head, last:N blocks. Default: see --plan.")] = "",
     attention: Annotated[AttentionName | None, typer.Option(help="Default: trajectory, or the weights' own.")] = None,
+    readout: Annotated[
+        ReadoutName | None,
+        typer.Option(
+            help="What the head sees: the class token, or motion beside it. Default: motion from image weights."
+        ),
+    ] = None,
     frames: Annotated[int | None, typer.Option(min=1, help="Frames a clip. Default: fits the videos.")] = None,
     size: Annotated[
         int | None, typer.Option(min=8, help="Height and width of a clip. Default: fits the videos.")
@@ -74,6 +87,7 @@ def finetune(
         start=start,
         train=train,
         attention=None if attention is None else attention.value,
+        readout=None if readout is None else readout.value,
         frames=frames,
         size=size,
         epochs=epochs,
@@ -116,6 +130,8 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
     table.add_row("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px")
     table.add_row("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers")
+    seen = {"class": "the class token", "motion": "the class token and the moments of motion"}
+    table.add_row("head", f"sees {seen[config.readout]}")
     table.add_row("start", recipe.model.start or f"random weights, seed {recipe.seed}")
     table.add_row("learns", recipe.model.train)
     rate = f"{recipe.epochs} epochs of {recipe.global_batch} clips a step, learning rate {recipe.optimiser.lr:g}"

@@ -5,6 +5,7 @@ that reports an `einsum` to four digits, which shows in the last digit of one of
 (docs/decisions.md, "counting as the paper does").
 """
 
+from motionformer.models.build import READOUTS
 from motionformer.models.config import ModelConfig
 
 
@@ -74,7 +75,8 @@ def _norm(tokens: int, c: int) -> int:
 
 def _head(config: ModelConfig) -> int:
     classes = sum(config.num_classes.values()) if isinstance(config.num_classes, dict) else config.num_classes
-    return config.dim * (classes + (config.dim if config.hidden_head else 0))
+    width = READOUTS[config.readout].width * config.dim
+    return width * config.dim + config.dim * classes if config.hidden_head else width * classes
 
 
 def _einsum(macs: int) -> float:

@@ -10,6 +10,9 @@ from torch import nn
 
 from motionformer.evaluation.views import VideoSource
 
+CHOSEN_LATER = {"scoring": "softmax", "readout": "class"}
+"""What every model was before there was a choice: results that were written then stay valid."""
+
 
 def model_fingerprint(model: nn.Module) -> str:
     """Changes with any weight and with anything in the configuration that changes the function."""
@@ -18,8 +21,9 @@ def model_fingerprint(model: nn.Module) -> str:
     if config is not None and hasattr(config, "to_dict"):
         apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing"}  # the same function
         kept = {key: value for key, value in config.to_dict().items() if key not in apart}
-        if kept.get("scoring") == "softmax":
-            del kept["scoring"]  # results of softmax models were written before there was a choice
+        for key, only in CHOSEN_LATER.items():
+            if kept.get(key) == only:
+                del kept[key]
         digest.update(json.dumps(kept, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

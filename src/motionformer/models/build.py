@@ -19,9 +19,12 @@ from motionformer.attention import (
 )
 from motionformer.attention.temporal import TemporalPooling
 from motionformer.models.block import Block, DividedBlock
-from motionformer.models.config import AttendKind, AttentionKind, ModelConfig, PositionKind, TimeKind
+from motionformer.models.config import AttendKind, AttentionKind, ModelConfig, PositionKind, ReadoutKind, TimeKind
 from motionformer.models.head import Head, HiddenLayer, MultiHead
 from motionformer.models.positions import JointPositions, Positions, SeparatePositions
+from motionformer.models.readout import ClassReadout, MotionReadout
+
+Readout = ClassReadout | MotionReadout
 
 
 def build_attend(config: ModelConfig) -> Attend:
@@ -42,11 +45,18 @@ def build_positions(config: ModelConfig) -> Positions:
     return POSITIONS[config.positions](config.dim, size, config.num_prefix_tokens)
 
 
+def build_readout(config: ModelConfig) -> Readout:
+    _check(config.readout, READOUTS, "readout")
+    return READOUTS[config.readout](config.num_prefix_tokens)
+
+
 def build_head(config: ModelConfig) -> nn.Module:
-    hidden = HiddenLayer(config.dim, config.head_activation) if config.hidden_head else nn.Identity()
+    width = READOUTS[config.readout].width * config.dim
+    hidden = HiddenLayer(width, config.dim, config.head_activation) if config.hidden_head else nn.Identity()
+    features = config.dim if config.hidden_head else width
     if isinstance(config.num_classes, dict):
-        return MultiHead(config.dim, config.num_classes, hidden, config.head_dropout)
-    return Head(config.dim, config.num_classes, hidden, config.head_dropout)
+        return MultiHead(features, config.num_classes, hidden, config.head_dropout)
+    return Head(features, config.num_classes, hidden, config.head_dropout)
 
 
 def _check(key: str, known: Iterable[str], what: str) -> None:
@@ -141,3 +151,4 @@ POSITIONS: dict[PositionKind, type[SeparatePositions] | type[JointPositions]] = 
     "separate": SeparatePositions,
     "joint": JointPositions,
 }
+READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout}

@@ -11,6 +11,7 @@ AttendKind = Literal["exact", "norm_st", "orthoformer", "nystrom", "performer"]
 TimeKind = Literal["attention", "average"]
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
+ReadoutKind = Literal["class", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
 
 
@@ -51,6 +52,7 @@ class ModelConfig:
     """A Motionformer or one of its joint and divided twins.
 
     `num_classes` is a number, 0 for features only, or names and numbers of several heads: `{"verb": 97, "noun": 300}`.
+    `readout` says what the head sees: the class token, or with it the moments of motion (`motion`, `readout.py`).
     `scoring` says what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`, for videos
     of any number of classes). The model gives logits in either case.
     `position_grid` and `position_frames` are the sizes of the stored tables where they differ from the input's
@@ -76,6 +78,7 @@ class ModelConfig:
     position_frames: int | None = None
 
     num_classes: int | dict[str, int] = 400
+    readout: ReadoutKind = "class"
     hidden_head: bool = True
     head_activation: ActivationKind = "tanh"
     scoring: ScoringKind = "softmax"

@@ -1,4 +1,4 @@
-"""Class token → logits (SPEC §2). Logits always: softmax happens once, where views are averaged."""
+"""What the readout gives → logits (SPEC §2). Logits always: softmax happens once, where views are averaged."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -38,10 +38,10 @@ class MultiHead(nn.Module):
 class HiddenLayer(nn.Module):
     """Linear and activation in front of the classifier."""
 
-    def __init__(self, dim: int, activation: ActivationKind) -> None:
+    def __init__(self, width: int, dim: int, activation: ActivationKind) -> None:
         super().__init__()
-        self.fc = nn.Linear(dim, dim)
+        self.fc = nn.Linear(width, dim)
         self.act = ACTIVATIONS[activation]()
 
-    def forward(self, x: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
+    def forward(self, x: Float[Tensor, "b w"]) -> Float[Tensor, "b c"]:
         return self.act(self.fc(x))  # type: ignore[no-any-return]

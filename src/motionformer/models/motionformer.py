@@ -1,4 +1,4 @@
-"""The whole model: clip → tokens → blocks → class token → logits (SPEC §2)."""
+"""The whole model: clip → tokens → blocks → readout → logits (SPEC §2)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from motionformer.models.block import EPS
-from motionformer.models.build import build_block, build_head, build_positions
+from motionformer.models.build import build_block, build_head, build_positions, build_readout
 from motionformer.models.config import ModelConfig
 from motionformer.models.tokens import Grid, Tokens
 
@@ -39,15 +39,14 @@ class Motionformer(
         rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
         self.norm = nn.LayerNorm(config.dim, eps=EPS)
+        self.readout = build_readout(config)
         self.head = build_head(config)
         self.dropout = nn.Dropout(config.dropout)
         initialise(self)
 
     def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b k"] | dict[str, Tensor]:
-        """Logits of the clip; for several heads, by name. Without a class token, patch tokens are averaged."""
-        tokens, _ = self.features(clip)
-        p = self.config.num_prefix_tokens
-        return self.head(tokens[:, 0] if p else tokens.mean(dim=1))  # type: ignore[no-any-return]
+        """Logits of the clip; for several heads, by name."""
+        return self.head(self.readout(*self.features(clip)))  # type: ignore[no-any-return]
 
     def features(self, clip: Float[Tensor, "b 3 t H W"]) -> tuple[Float[Tensor, "b n c"], Grid]:
         """All tokens after the last norm, prefix first, and the grid of the patch tokens."""

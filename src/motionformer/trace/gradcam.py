@@ -27,18 +27,18 @@ def grad_cam(
     model: Motionformer, clip: Float[Tensor, "1 3 t H W"], layer: int, label: Label
 ) -> Float[Tensor, " patches"]:
     """ReLU of the tokens entering `layer`, weighted by the mean gradient of the label's logit for each channel."""
-    frames, p = model.tokens.grid(clip)[0], model.config.num_prefix_tokens
+    grid, p = model.tokens.grid(clip), model.config.num_prefix_tokens
     with torch.no_grad():
         x = model.embed(clip)
         for block in model.blocks[:layer]:
-            x = block(x, frames)
+            x = block(x, grid[0])
     with torch.enable_grad():
         tokens = x.detach().requires_grad_()
         y = tokens
         for block in model.blocks[layer:]:
-            y = block(y, frames)
+            y = block(y, grid[0])
         y = model.norm(y)
-        logit = _logits(model.head(y[:, 0] if p else y.mean(dim=1)), label.task)[0, label.index]
+        logit = _logits(model.head(model.readout(y, grid)), label.task)[0, label.index]
         (gradient,) = torch.autograd.grad(logit, tokens)
     channels = gradient[0, p:].mean(dim=0)
     cam: Tensor = (tokens.detach()[0, p:] @ channels).relu()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from motionformer.models.config import AttentionKind, ModelConfig, ScoringKind
+from motionformer.models.config import AttentionKind, ModelConfig, ReadoutKind, ScoringKind
 from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.training.model import FROM_DATA
 from motionformer.training.recipe import Recipe, make_recipe
@@ -34,6 +34,7 @@ class Wishes:
     start: str = ""
     train: str = ""
     attention: AttentionKind | None = None
+    readout: ReadoutKind | None = None
     frames: int | None = None
     size: int | None = None
     epochs: int | None = None
@@ -78,6 +79,8 @@ def finetune_recipe(
     config = _fit_clip(config, wishes, facts, hardware)
     if wishes.attention is not None:
         config = replace(config, attention=wishes.attention)
+    if wishes.readout is not None:
+        config = replace(config, readout=wishes.readout)
     batch = min(wishes.batch or 32, num_train)
     folder = Path(wishes.output or f"runs/{wishes.name}")
     recipe = make_recipe(
@@ -179,7 +182,7 @@ def read_start(start: str) -> ModelConfig:
         return replace(config, input=RELEASED[start].input) if start in RELEASED else config
     # without a value projection an image model's features pass through the new temporal attention unharmed
     model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)
-    return replace(model.config, drop_path=0.0)
+    return replace(model.config, drop_path=0.0, readout="motion")
 
 
 def _fit_clip(config: ModelConfig, wishes: Wishes, facts: VideoFacts, hardware: Hardware) -> ModelConfig:
