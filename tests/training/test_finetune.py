@@ -190,6 +190,7 @@ def test_a_small_start_is_trained_whole_and_larger_than_it_was() -> None:
     wishes = Wishes(name="x", start="somewhere")
     large = finetune_recipe(wishes, SHORT, CPU, num_train=500, starting_config=lambda _: VARIANTS["motionformer-small"])
     assert (large.model.train, large.epochs, large.optimiser.lr) == ("last:4", 8, 3e-4)
+    assert (large.optimiser.new_rate, recipe.optimiser.new_rate) == (4.0, 1.0)
     assert build_config(large, 5).input.height == 7 * 16
 
 

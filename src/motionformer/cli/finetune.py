@@ -136,6 +136,8 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
     table.add_row("learns", recipe.model.train)
     rate = f"{recipe.epochs} epochs of {recipe.global_batch} clips a step, learning rate {recipe.optimiser.lr:g}"
     table.add_row("training", rate)
+    if recipe.optimiser.new_rate != 1.0:
+        table.add_row("", f"what the weights did not bring learns {recipe.optimiser.new_rate:g} times as fast")
     table.add_row("folder", str(recipe.folder))
     console.print(table)
     for note in planned.train.notes:

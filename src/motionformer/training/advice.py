@@ -100,7 +100,13 @@ def finetune_recipe(
                 "workers": max(1, min(8, hardware.cores - 1)),
             },
             "augmentation": {"crop_area": [0.5, 1.0], "flip": 0.5, "flip_by_name": True, "colour": 0.3},
-            "optimiser": {"lr": wishes.lr or defaults.lr, "lr_batch": batch, "weight_decay": 0.05, "clip_norm": 1.0},
+            "optimiser": {
+                "lr": wishes.lr or defaults.lr,
+                "lr_batch": batch,
+                "weight_decay": 0.05,
+                "clip_norm": 1.0,
+                "new_rate": defaults.new_rate,
+            },
             "schedule": {"kind": "cosine", "warmup": min(defaults.warmup, defaults.epochs / 10)},
             "engine": {"precision": "bf16-mixed" if hardware.has_gpu else "32-true"},
             "test": {"views": config.input.views, "crops": config.input.crops},
@@ -139,6 +145,7 @@ class _Defaults:
     epochs: int
     lr: float
     warmup: float
+    new_rate: float = 1.0
 
 
 def _defaults(wishes: Wishes, hardware: Hardware, config: ModelConfig) -> _Defaults:
@@ -153,7 +160,7 @@ def _defaults(wishes: Wishes, hardware: Hardware, config: ModelConfig) -> _Defau
     elif train == "all":
         made = _Defaults(train, 20, 1e-4, 1.0)
     else:
-        made = _Defaults(train, 8, 3e-4, 1.0)
+        made = _Defaults(train, 8, 3e-4, 1.0, new_rate=4.0)  # a new head is slow at the rate that old blocks bear
     return replace(made, epochs=wishes.epochs or made.epochs)
 
 
