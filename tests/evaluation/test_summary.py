@@ -20,7 +20,7 @@ from motionformer.evaluation import (
     write_reports,
 )
 from motionformer.evaluation.epic import best_actions, is_action_in_top
-from motionformer.evaluation.pictures import draw_pictures
+from motionformer.evaluation.pictures import draw_pictures, draw_precision
 from tests.evaluation.made import made_results, random_scores
 
 LABELS = np.arange(30) % 6
@@ -129,13 +129,22 @@ def test_the_challenge_gets_what_it_wants(tmp_path: Path) -> None:
         challenge_submission(some_results())
 
 
-def test_several_labels_give_map() -> None:
+def test_several_labels_give_map(tmp_path: Path) -> None:
     targets = np.random.default_rng(0).random((30, 6)) < 0.4
     results = made_results({"class": random_scores(30, 1, 1, 6)}, {"class": targets}, failures={0: "gone"})
     found = summarise(results)["tasks"]["class"]
     assert 0 < found["all"]["map"] < 1
     assert found["all"]["map"] != found["readable"]["map"]
     assert found["classes"][2]["videos"] == targets[:, 2].sum()
+    assert [file.name for file in draw_pictures(results, tmp_path)] == ["precision.png"]
+
+
+def test_the_picture_of_many_classes_shows_the_worst() -> None:
+    classes = [{"class": f"c{i}", "videos": int(i != 3), "average_precision": i / 100} for i in range(50)]
+    axes = draw_precision(classes, 0.25).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert (len(names), names[0], names[-1]) == (40, "c40 (1)", "c0 (1)")
+    assert axes.get_title() == "mean 25.0 %; the 40 worst of 49 classes"
 
 
 def test_saved_and_loaded_is_the_same(tmp_path: Path) -> None:

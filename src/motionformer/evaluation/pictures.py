@@ -27,6 +27,8 @@ def draw_pictures(results: Results, folder: Path) -> list[Path]:
         if "calibration" in found:
             figures["confusion"] = draw_confusion(confusion(results, task), results.header.class_names[task])
             figures["reliability"] = draw_reliability(found["calibration"])
+        if "map" in found.get("all", {}):
+            figures["precision"] = draw_precision(found["classes"], found["all"]["map"])
         if len(found.get("top1_by_views", [])) > 1 or len(found.get("top1_by_crops", [])) > 1:
             figures["views"] = draw_views(found["top1_by_views"], found["top1_by_crops"])
         for name, figure in figures.items():
@@ -78,6 +80,23 @@ def draw_reliability(calibration: dict[str, Any]) -> "Figure":
     axes.set_title(
         f"expected calibration error {100 * calibration['error']:.1f} %\nthe fuller a bin, the darker", fontsize=9
     )
+    return figure
+
+
+def draw_precision(classes: list[dict[str, Any]], mean: float | None) -> "Figure":
+    """Videos of several classes: average precision of each class that has videos, best first; the worst if too many."""
+    known = sorted((one for one in classes if one["videos"]), key=lambda one: -one["average_precision"])
+    shown = known[-MAX_NAMED:]
+    figure, axes = _figure(6.4, max(2.2, 0.9 + 0.24 * len(shown)))
+    axes.barh(
+        [f"{one['class']} ({one['videos']})" for one in shown], [one["average_precision"] for one in shown], color=BLUE
+    )
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1), xlabel="average precision")
+    if mean is not None:
+        axes.axvline(mean, color=GREY, linestyle="--", linewidth=1)
+        which = "" if len(shown) == len(known) else f"; the {len(shown)} worst of {len(known)} classes"
+        axes.set_title(f"mean {100 * mean:.1f} %{which}", fontsize=9)
     return figure
 
 
