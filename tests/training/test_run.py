@@ -45,6 +45,7 @@ def test_a_run_leaves_a_model_its_numbers_and_a_card(tmp_path: Path, capfd: pyte
     assert len(card["data"]["train"]["fingerprint"]) == 64
     assert card["software"]["versions"]["torch"] == torch.__version__
     assert "## " not in (tmp_path / "card.md").read_text()
+    assert "| model | trajectory attention, 16 wide, 2 layers," in (tmp_path / "card.md").read_text()
     rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))
     assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
     assert float(rows[-1]["val/top1"]) == done.last["top1"]

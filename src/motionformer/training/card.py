@@ -56,7 +56,12 @@ def describe_machine() -> dict[str, Any]:
 
 def describe_model(config: ModelConfig) -> dict[str, Any]:
     cost = measure(config)
-    return {"parameters": cost.parameters, "multiply_adds": cost.macs, "input": config.to_dict()["input"]}
+    return {
+        "what": f"{config.attention} attention, {config.dim} wide, {config.depth} layers",
+        "parameters": cost.parameters,
+        "multiply_adds": cost.macs,
+        "input": config.to_dict()["input"],
+    }
 
 
 def git_commit() -> str | None:
@@ -73,7 +78,7 @@ def git_commit() -> str | None:
 def to_markdown(card: dict[str, Any]) -> str:
     plan, model, results = card["plan"], card["model"], card["results"]
     rows = {
-        "model": f"{card['recipe']['model']['variant']}, {model['parameters'] / 1e6:.2f} M parameters, "
+        "model": f"{model['what']}, {model['parameters'] / 1e6:.2f} M parameters, "
         f"{model['multiply_adds'] / 1e9:.3f} G multiply-adds a clip",
         "data": f"{card['data']['train']['how']}; validation: {card['data']['val']['how']}",
         "steps": f"{plan['total_steps']} of {card['recipe']['global_batch']} clips, {plan['steps_per_epoch']} an epoch",
