@@ -92,7 +92,7 @@ class TestConvert:
         torch.save(timm_weights(), tmp_path / "vit.pth")
         words = ("--from-image", "--classes", "4", "--frames", "4", "--size", "32", "--attention", "divided")
         out = run("convert", str(tmp_path / "vit.pth"), str(tmp_path / "m"), *words)
-        assert "time attention starts at random" in out
+        assert "time attention starts as a copy of space attention" in out
         assert load_model(tmp_path / "m").config.attention == "divided"
 
     def test_nothing_is_overwritten_unasked(self, tmp_path: Path) -> None:

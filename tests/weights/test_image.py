@@ -129,6 +129,20 @@ def test_a_still_clip_gives_the_image_models_features(family: str, inflation: st
     assert model.config.input.mean[0] == (0.485 if "v2" in family else 0.5)
 
 
+def test_divided_attention_starts_as_the_image_model(tmp_path: Path) -> None:
+    """The new time attention adds nothing, and learns from the first step on."""
+    weights = timm_weights()
+    torch.save(weights, tmp_path / "x.pth")
+    model, _ = from_image_weights(tmp_path / "x.pth", num_classes=0, frames=2, size=32, attention="divided")
+    image = torch.randn(2, 3, 32, 32)
+    found = model.eval()(image[:, :, None].repeat(1, 1, 2, 1, 1))
+    torch.testing.assert_close(found, image_transformer(weights, image), atol=1e-4, rtol=1e-3)
+    found.square().sum().backward()
+    gradient = model.blocks[0].time_attn.proj.weight.grad
+    assert gradient is not None
+    assert bool((gradient != 0).any())
+
+
 def test_trajectory_and_divided_say_what_is_new(tmp_path: Path) -> None:
     torch.save({"teacher": timm_weights()}, tmp_path / "x.pth")
     for attention, part in (("trajectory", "attn.time.to_query.weight"), ("divided", "time_attn.qkv.weight")):

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from motionformer.errors import CheckpointError, DownloadError
+from motionformer.models.block import DividedBlock
 from motionformer.models.config import InputSpec, ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import adapt_config
@@ -87,11 +88,12 @@ def load_image_weights(
             ours.update(_positions(value[0], weights, config))
         else:
             ours[name] = value
-    if config.attention == "divided":
-        report.notes.append("time attention starts at random: an image model has none")
     side = math.isqrt(_num_places(weights))
     frames = config.grid[0] if config.positions == "joint" else 1
     fit_tensors(model, ours, (frames, side, side), report, may_reset=NEW)
+    if config.attention == "divided":
+        _quiet_time_attention(model)
+        report.notes.append("time attention starts as a copy of space attention that adds nothing yet")
 
 
 def read_image_weights(source: str | Path) -> tuple[dict[str, Tensor], LoadReport]:
@@ -170,6 +172,16 @@ def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], confi
     if config.positions == "joint":
         return found | {"positions.table": space.repeat(config.grid[0], 1)}
     return found | {"positions.space": space}
+
+
+def _quiet_time_attention(model: Motionformer) -> None:
+    """With its output at zero every frame is seen as the image model saw it; a random one would drown the features."""
+    for block in model.blocks:
+        assert isinstance(block, DividedBlock)
+        block.time_attn.load_state_dict(block.attn.state_dict())
+        block.norm_time.load_state_dict(block.norm1.state_dict())
+        for parameter in block.time_attn.get_submodule("proj").parameters():
+            torch.nn.init.zeros_(parameter)
 
 
 def _num_places(weights: Mapping[str, Tensor]) -> int:
