@@ -71,9 +71,16 @@ def test_clips_at_once_fit_the_memory() -> None:
     config = build_config(advise(), 5)
     one = clips_that_fit(config, CPU)
     assert clips_that_fit(config, replace(CPU, memory=2 * CPU.memory)) >= 2 * one
-    tight = advise(hardware=replace(CPU, memory=400 << 20))
+    tight = advise(hardware=replace(CPU, memory=150 << 20))
     assert 1 <= tight.engine.max_clips < tight.global_batch
     assert advise().engine.max_clips == 0
+
+
+def test_without_weights_the_head_sees_motion() -> None:
+    config = build_config(advise(), 5)
+    assert (config.readout, config.dim, config.input.height) == ("motion", 96, 48)
+    assert build_config(advise(Wishes(name="x", readout="class")), 5).readout == "class"
+    assert build_config(advise(Wishes(name="x", start="motion-tiny")), 5).readout == "class"  # its own
 
 
 def test_what_the_user_says_wins() -> None:

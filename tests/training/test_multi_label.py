@@ -321,20 +321,23 @@ def test_a_head_that_chooses_one_class_is_not_taken_over(videos: Path, trained: 
     assert not torch.equal(head("softmax"), stored)
 
 
-def test_results_of_softmax_models_keep_their_fingerprint() -> None:
-    """Results written before there was a choice of scoring can be gone on with."""
+def test_results_of_the_models_of_before_keep_their_fingerprint() -> None:
+    """Results written before there was a choice of scoring and readout can be gone on with."""
     import hashlib
 
     model = create_model("motionformer-tiny")
-    apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "scoring"}
+    apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "scoring", "readout"}
     kept = {key: value for key, value in model.config.to_dict().items() if key not in apart}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
     assert model_fingerprint(model) == digest.hexdigest()[:16]
     before = model_fingerprint(model)
-    object.__setattr__(model.config, "scoring", "sigmoid")
-    assert model_fingerprint(model) != before
+    for key, now in (("scoring", "sigmoid"), ("readout", "motion")):
+        other = create_model("motionformer-tiny")
+        other.load_state_dict(model.state_dict())
+        object.__setattr__(other.config, key, now)
+        assert model_fingerprint(other) != before
 
 
 def test_shards_bring_tuples_back(videos: Path, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def finetune(
     readout: Annotated[
         ReadoutName | None,
         typer.Option(
-            help="What the head sees: the class token, or motion beside it. Default: motion from image weights."
+            help="What the head sees: the class token, or motion beside it. Default: motion, or the video weights' own."
         ),
     ] = None,
     frames: Annotated[int | None, typer.Option(min=1, help="Frames a clip. Default: fits the videos.")] = None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motionformer.models.config import AttentionKind, ModelConfig, ReadoutKind, ScoringKind
-from motionformer.models.variants import VARIANTS, adapt_config
+from motionformer.models.variants import VARIANTS
 from motionformer.training.model import FROM_DATA
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.weights.checkpoint import read_checkpoint
@@ -170,10 +170,13 @@ def is_small(config: ModelConfig) -> bool:
 
 
 def _fresh_config(hardware: Hardware) -> ModelConfig:
-    """A model for random weights: what a CPU trains in minutes, or a GPU in an hour."""
+    """A model for random weights: what a CPU trains in minutes, or a GPU in an hour.
+
+    Its head sees motion: a class token alone stays at guessing for epochs, on as few videos as people have.
+    """
     if hardware.has_gpu:
-        return VARIANTS["motionformer-small"]
-    return adapt_config(VARIANTS[BASIS], dim=128, drop_path=0.1, size=64)
+        return replace(VARIANTS["motionformer-small"], readout="motion")
+    return replace(VARIANTS[BASIS], drop_path=0.1, readout="motion")
 
 
 def _start_config(wishes: Wishes, starting_config: Callable[[str], ModelConfig]) -> ModelConfig:
@@ -196,7 +199,7 @@ def _fit_clip(config: ModelConfig, wishes: Wishes, facts: VideoFacts, hardware: 
     """Frames and size for these videos: no more frames than they have, no larger than they are nor the CPU likes."""
     most = config.input.frames if hardware.has_gpu or not wishes.start else min(8, config.input.frames)
     frames = wishes.frames or _multiple(min(most, facts.frames), config.tubelet)
-    if hardware.has_gpu:
+    if hardware.has_gpu or not wishes.start:
         largest = config.input.height
     else:
         largest = 64 if is_small(config) else min(7 * config.patch, config.input.height)
