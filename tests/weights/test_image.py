@@ -144,13 +144,19 @@ def test_divided_attention_starts_as_the_image_model(tmp_path: Path) -> None:
 
 
 def test_trajectory_and_divided_say_what_is_new(tmp_path: Path) -> None:
+    """Divided attention's time attention is a copy, so it is not among what `freeze` always lets learn."""
     torch.save({"teacher": timm_weights()}, tmp_path / "x.pth")
-    for attention, part in (("trajectory", "attn.time.to_query.weight"), ("divided", "time_attn.qkv.weight")):
+    for attention, part, is_new in (
+        ("trajectory", "attn.time.to_query.weight", True),
+        ("divided", "time_attn.qkv.weight", False),
+        ("divided", "norm_time.weight", False),
+    ):
         model, report = from_image_weights(
             tmp_path / "x.pth", num_classes=5, frames=4, size=(40, 24), attention=attention
         )
         assert model(torch.zeros(1, 3, 4, 40, 24)).shape == (1, 5)
-        assert f"blocks.0.{part}" in report.reset
+        assert (f"blocks.0.{part}" in report.reset) is is_new
+        assert any("time attention" in note for note in report.notes) is not is_new
         assert "positions.space" in report.resized
         assert "blocks.0.mlp.fc1.weight" not in report.reset
 

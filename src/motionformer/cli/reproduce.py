@@ -10,9 +10,10 @@ import typer
 
 REPRODUCE_HELP = """Run a table or figure of the paper; without a name, list them.
 
-`--scale cpu` is the same comparison on the built-in motion benchmark with a tiny model: minutes to hours on a
-processor. `--scale paper` trains the published recipes; give the data: `data.train=… data.val=…`.
-A killed experiment goes on where it stopped; finished rows are not trained again.
+`--scale cpu` is the same comparison on what is built in, with a tiny model: minutes to hours on a processor. With
+`--data` it is made on your own: class folders of videos (t2 to a3), a DAVIS folder (a6). `--scale paper` is the
+original: the published recipes (`data.train=… data.val=…`), tasks (t5: `--data FOLDER`) and weights.
+A killed experiment goes on where it stopped; what is finished is not done again.
 
 **Examples**
 
@@ -20,11 +21,17 @@ A killed experiment goes on where it stopped; finished rows are not trained agai
 
     motionformer reproduce t4 --seeds 3 --processes 2
 
+    motionformer reproduce t4 --data gestures/ --seeds 3
+
+    motionformer reproduce t5 --seeds 1 steps=500
+
+    motionformer reproduce a6 --data DAVIS weights=dinov2_vits14.safetensors
+
     motionformer reproduce t6 --scale paper --rows k400 data.train=train.csv data.val=val.csv
 """
 
 
-class Scale(str, Enum):
+class ScaleName(str, Enum):
     """How large."""
 
     cpu = "cpu"
@@ -34,7 +41,8 @@ class Scale(str, Enum):
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Of the experiment: t4, a1 …")] = None,
     changes: Annotated[list[str] | None, typer.Argument(help="key=value …", metavar="[KEY=VALUE]...")] = None,
-    scale: Annotated[Scale, typer.Option(help="This machine's, or the original.")] = Scale.cpu,
+    scale: Annotated[ScaleName, typer.Option(help="This machine's, or the original.")] = ScaleName.cpu,
+    data: Annotated[Path | None, typer.Option(exists=True, help="Your own data instead of what is built in.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of every row.")] = 3,
     rows: Annotated[str, typer.Option(help="Only rows whose name holds this text.")] = "",
     processes: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
@@ -42,6 +50,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/reproduce"),
     collect_only: Annotated[bool, typer.Option("--collect", help="Train nothing: the table of what is there.")] = False,
     page: Annotated[Path | None, typer.Option(help="Write reproduction.md into this folder of docs, and stop.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     from rich.console import Console
 
@@ -57,49 +66,51 @@ def reproduce(
         _list(console)
         return
     experiment = find_experiment(name)
-    chosen = [row for row in (experiment.cpu if scale is Scale.cpu else experiment.paper) if rows in row.label]
-    if not chosen:
-        raise typer.BadParameter(_why_nothing(experiment, scale, rows), param_hint="NAME")
-    _run(experiment, scale, chosen, seeds, (processes, threads), out, tuple(changes or ()), collect_only, console)
+    from motionformer.reproduce.card import write_outcome
+    from motionformer.reproduce.request import Request
+    from motionformer.reproduce.run import run_experiment
+
+    request = Request(
+        out,
+        "cpu" if scale is ScaleName.cpu else "paper",
+        seeds,
+        rows,
+        data,
+        tuple(changes or ()),
+        processes,
+        threads,
+        not collect_only,
+        shlex.join(["motionformer", *sys.argv[1:]]).replace(" --collect", ""),
+        _Teller(),
+    )
+    outcome = run_experiment(experiment, request)
+    files = write_outcome(experiment, outcome, out)
+    _show(experiment, outcome, files, console, as_json)
 
 
-def _run(
-    experiment: Any,
-    scale: Scale,
-    rows: list[Any],
-    seeds: int,
-    power: tuple[int, int],
-    out: Path,
-    changes: tuple[str, ...],
-    collect_only: bool,
-    console: Any,
-) -> None:
-    import os
-    import time
+class _Teller:
+    """Says what is done, with the time since the start."""
+
+    def __init__(self) -> None:
+        import time
+
+        self._now, self._started = time.monotonic, time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        typer.echo(f"{self._now() - self._started:6.0f} s  {line}", err=True)
+
+
+def _show(experiment: Any, outcome: Any, files: list[Path], console: Any, as_json: bool) -> None:
+    import json
 
     from rich.markdown import Markdown
 
-    from motionformer.reproduce.run import plan_jobs, run_experiment
-    from motionformer.reproduce.table import collect, to_markdown, write_outcome
+    from motionformer.reproduce.card import to_markdown
 
-    jobs = plan_jobs(rows, range(seeds), out, changes)
-    processes, threads = power
-    total, started, done = len({job.folder for job in jobs}), time.monotonic(), 0
-
-    def tell(job: Any, top1: float) -> None:
-        nonlocal done
-        done += 1
-        line = f"{done} of {total}, {time.monotonic() - started:.0f} s: {job.row.label}, seed {job.seed}: {top1:.1%}"
-        typer.echo(line, err=True)
-
-    if not collect_only:
-        run_experiment(jobs, processes=processes, threads=threads or os.cpu_count() or 1, tell=tell)
-    command = shlex.join(["motionformer", *sys.argv[1:]]).replace(" --collect", "")
-    outcome = collect(experiment, scale.value, jobs, command)
-    if not outcome.lines:
-        raise typer.BadParameter(f"no finished run in {out}.", param_hint="--collect")
-    files = write_outcome(experiment, outcome, out)
-    console.print(f"{experiment.id}: {experiment.title}. Top-1, %, {outcome.clips} clips, {outcome.steps} steps.")
+    if as_json:
+        print(json.dumps(outcome.to_dict(), indent=1))
+        return
+    console.print(f"{experiment.id}: {experiment.title}. {outcome.about}.", highlight=False)
     console.print(Markdown(to_markdown(outcome)))
     console.print("\n".join(map(str, files)), soft_wrap=True, highlight=False)
 
@@ -109,16 +120,8 @@ def _list(console: Any) -> None:
 
     from motionformer.reproduce.experiments import EXPERIMENTS
 
-    table = Table("", "what", "rows here", "original needs")
+    table = Table("", "what", "here", "original needs")
     for one in EXPERIMENTS.values():
-        here = str(len(one.cpu)) if one.cpu else one.command or "recipes only: --scale paper"
+        here = one.here or (f"{len(one.cpu)} rows" if one.cpu else "recipes only: --scale paper")
         table.add_row(one.id, one.title, here, one.needs)
     console.print(table)
-
-
-def _why_nothing(experiment: Any, scale: Scale, rows: str) -> str:
-    if rows:
-        return f"{experiment.id} has no row with {rows!r} in its name at scale {scale.value}."
-    if experiment.command:
-        return f"{experiment.id} is not a matter of training: {experiment.command}"
-    return f"{experiment.id} has no rows at scale {scale.value}; it needs {experiment.needs}: --scale paper."

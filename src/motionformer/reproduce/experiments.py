@@ -1,8 +1,8 @@
 """The experiments of the paper (SPEC §7), as rows of recipes. A new one is a new entry; nothing else changes.
 
 `cpu` rows are the same comparison on the motion benchmark with a tiny model; `paper` rows are the published recipes,
-which need the published data (`data.train=…`) and GPUs. An experiment that is not a matter of training names the
-command that makes it.
+which need the published data (`data.train=…`) and GPUs. What is more than a table of recipes has a module of its own
+(`run.py`).
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Experiment:
     cpu: tuple[Row, ...] = ()
     paper: tuple[Row, ...] = ()
     x_label: str = ""  # where rows are points of lines
-    command: str = ""  # where it is not a matter of training
+    here: str = ""  # what is compared at the scale of a CPU, where it is no table of recipes
 
 
 def find_experiment(name: str) -> Experiment:
@@ -187,30 +187,37 @@ _ALL = (
         "t5",
         "Long Range Arena: exact, Performer, Nyström, Orthoformer",
         "LRA",
-        command="motionformer lra train TASK --attend NAME; motionformer lra costs",
+        here="ListOps for a few hundred steps",
     ),
     Experiment(
         "a3",
         "Classes that gain and lose most",
         "SSv2",
-        command="motionformer compare RESULTS_OF_JOINT RESULTS_OF_TRAJECTORY",
+        cpu=(_row("joint", f"{_HARD}-joint", ""), _row("trajectory", _HARD, "")),
+        paper=_on("ssv2", joint="joint", base="trajectory"),
+        here="trajectory against joint attention, class by class",
     ),
     Experiment(
-        "a4", "Attention maps from a query point", "any video", command="motionformer trace CLIP --model MODEL --at x,y"
+        "a4",
+        "Attention maps from a query point",
+        "any video",
+        cpu=tuple(
+            _row(scheme, f"motion/easy{suffix}", "")
+            for scheme, suffix in (("trajectory", ""), ("joint", "-joint"), ("divided", "-divided"))
+        ),
+        here="three schemes on a disc whose path is known",
     ),
     Experiment(
         "a6",
         "DAVIS 2017: following objects from a first mask",
         "DAVIS 2017, K400 weights",
-        command="motionformer davis evaluate ROOT --model MODEL",
+        here="discs, or a DAVIS folder",
     ),
-    Experiment(
-        "a5", "Training cost and memory", "–", command="motionformer info; make benchmark; python -m benchmarks.memory"
-    ),
+    Experiment("a5", "Training cost and memory", "–", here="counts of every model"),
     Experiment(
         "t6",
         "Against the state of the art: K400, K600, SSv2, EPIC-Kitchens-100",
-        "all",
+        "K400, K600, SSv2, EPIC-Kitchens-100",
         paper=_on("k400", "k600", "ssv2", "epic", base="B", hr="HR", l="L"),
     ),
     Experiment("t7", "ViT-L/336 with Orthoformer, r = 196", "K400", paper=(Row("H, k400", "k400/h"),)),

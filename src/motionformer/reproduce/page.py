@@ -1,21 +1,21 @@
 """The page of all tables: the paper's figure, ours at this scale, what was run. Made from outcomes, never by hand."""
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from motionformer.reproduce.experiments import EXPERIMENTS, Experiment, Row
-from motionformer.reproduce.table import Line, Outcome
+from motionformer.reproduce.outcome import Line, Outcome, by_group, read_outcome
 from motionformer.training.shipped import shipped_recipes
 
 DATA = {"k400": "K400", "ssv2": "SSv2"}
 HEAD = """# The paper's tables, and what was run of them
 
 Made by `motionformer reproduce --page docs` from the outcomes in `docs/results`; not written by hand. *Paper* is
-the authors' figure, top-1 on the data sets named, as far as it could be confirmed. *Ours* is top-1 in % on the `hard`
-level of the [motion benchmark](motion-benchmark.md) with a tiny model (mean ± deviation over seeds, then every seed):
-the same comparison, not the same numbers. What they do and do not show is in [results](results.md).
+the authors' figure, top-1 on the data sets named, as far as it could be confirmed. *Ours* is the same comparison with a
+tiny model on the [motion benchmark](motion-benchmark.md) (its `hard` level, unless said) or on a folder of real
+videos, in the unit named: the same comparison, not the same numbers. Mean ± deviation over seeds, then every seed.
+What they do and do not show is in [results](results.md).
 """
 
 
@@ -26,50 +26,94 @@ def write_page(docs: Path) -> Path:
     return page
 
 
-def read_outcomes(folder: Path) -> dict[str, Outcome]:
-    """Outcomes at the scale of a CPU, by experiment."""
-    files = sorted(folder.glob("*-cpu.json"))
-    outcomes = [Outcome.from_dict(json.loads(file.read_text(encoding="utf-8"))) for file in files]
-    return {outcome.id: outcome for outcome in outcomes}
+def read_outcomes(folder: Path) -> list[Outcome]:
+    """Outcomes at the scale of a CPU, those on what is built in before others."""
+    outcomes = [read_outcome(file) for file in folder.glob("*-cpu*.json")]
+    return sorted(outcomes, key=lambda outcome: (outcome.id, outcome.data))
 
 
-def make_page(outcomes: Mapping[str, Outcome]) -> str:
+def make_page(outcomes: Sequence[Outcome]) -> str:
     """The text of the page."""
-    return HEAD + "".join(_section(experiment, outcomes.get(name)) for name, experiment in EXPERIMENTS.items())
+    found = {name: [outcome for outcome in outcomes if outcome.id == name] for name in EXPERIMENTS}
+    rows = [_overview(experiment, found[name]) for name, experiment in EXPERIMENTS.items()]
+    table = ["| | what | status | command |", "|---|---|---|---|", *rows]
+    sections = [_section(experiment, found[name]) for name, experiment in EXPERIMENTS.items()]
+    return HEAD + "\n" + "\n".join(table) + "\n" + "".join(sections)
 
 
-def _section(experiment: Experiment, outcome: Outcome | None) -> str:
-    title, needs = f"\n## {experiment.id.upper()}: {experiment.title}\n\n", experiment.needs
-    if experiment.cpu:
-        return title + _status(experiment, outcome) + "\n\n" + _table(experiment.cpu, outcome)
-    if experiment.command:
-        return title + f"Not a matter of training here: `{experiment.command}`. The original needs {needs}.\n"
-    status = f"Recipes only: the original needs {needs} and GPUs; nothing of it was run.\n\n"
-    rows = [
-        f"| {row.label} | {_expected(row.recipe)} | `motionformer train {row.recipe}` |" for row in experiment.paper
-    ]
-    return title + status + "\n".join(["| | paper | command |", "|---|---|---|", *rows]) + "\n"
+def _overview(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
+    name = experiment.id
+    if outcomes:
+        status, scale = "run here" + "".join(f", {outcome.data}" for outcome in outcomes if outcome.data), ""
+    else:
+        can_run = experiment.cpu or experiment.here
+        status, scale = ("not run yet", "") if can_run else ("recipes; needs data and GPUs", " --scale paper")
+    anchor = re.sub(r"[^\w\- ]", "", _title(experiment).lower()).replace(" ", "-")
+    return f"| [{name.upper()}](#{anchor}) | {experiment.title} | {status} | `motionformer reproduce {name}{scale}` |"
 
 
-def _status(experiment: Experiment, outcome: Outcome | None) -> str:
+def _title(experiment: Experiment) -> str:
+    return f"{experiment.id.upper()}: {experiment.title}"
+
+
+def _section(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
+    title = f"\n## {_title(experiment)}\n\n"
     name, needs = experiment.id, experiment.needs
+    if not experiment.cpu and not experiment.here:
+        status = f"Recipes only: the original needs {needs} and GPUs; nothing of it was run.\n\n"
+        return title + status + _recipes(experiment.paper)
     original = f"The original (`motionformer reproduce {name} --scale paper`) needs {needs} and GPUs."
-    if outcome is None:
-        return f"Not run yet: `motionformer reproduce {name}`. {original}"
-    return f"`{outcome.command}`: {outcome.steps} steps, {outcome.clips} held-out clips. {original}"
+    if name in ("a4", "a5"):
+        original = f"The original needs: {needs}."
+    ran = [f"`{outcome.command}`: {outcome.about}.\n" for outcome in outcomes]
+    status = "\n".join(ran or [f"Not run yet: `motionformer reproduce {name}`.\n"]) + f"\n{original}\n\n"
+    if experiment.here:
+        return title + status + "\n".join(map(_studied, outcomes))
+    return title + status + _table(experiment.cpu, outcomes)
 
 
-def _table(rows: tuple[Row, ...], outcome: Outcome | None) -> str:
-    lines = {} if outcome is None else {line.label: line for line in outcome.lines}
-    body = [f"| {row.label} | {_published(row)} | {_ours(lines.get(row.label))} |" for row in rows]
-    return "\n".join(["| | paper | ours |", "|---|---|---|", *body]) + "\n"
+def _recipes(rows: Sequence[Row]) -> str:
+    body = [f"| {row.label} | {_expected(row.recipe)} | `motionformer train {row.recipe}` |" for row in rows]
+    return "\n".join(["| | paper | command |", "|---|---|---|", *body]) + "\n"
+
+
+def _table(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
+    """The paper's figure of every row beside ours on each data."""
+    columns = [outcome.data or "motion benchmark" for outcome in outcomes] or ["ours"]
+    found: list[Mapping[str, Line]] = [{line.label: line for line in outcome.lines} for outcome in outcomes] or [{}]
+    head = ["| | paper | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
+    body = [
+        f"| {row.label} | {_published(row)} | " + " | ".join(_ours(lines.get(row.label)) for lines in found) + " |"
+        for row in rows
+    ]
+    return "\n".join([*head, *body]) + "\n"
+
+
+def _studied(outcome: Outcome) -> str:
+    """A table for each group of an outcome that is not made of recipes."""
+    tables = []
+    for group, lines in by_group(outcome).items():
+        unit = ", ".join(filter(None, (outcome.data, outcome.unit(group))))
+        has_paper = any(line.paper for line in lines)
+        head = [f"| | paper | {unit} |", "|---|---|---|"] if has_paper else [f"| | {unit} |", "|---|---|"]
+        body = [
+            f"| {line.label} | {line.paper or '–'} | {_ours(line)} |"
+            if has_paper
+            else f"| {line.label} | {_ours(line)} |"
+            for line in lines
+        ]
+        tables.append("\n".join([*head, *body]) + "\n")
+    return "\n".join(tables)
 
 
 def _ours(line: Line | None) -> str:
     if line is None:
         return "not run"
-    spread = "" if line.deviation is None else f" ± {line.deviation:.1f}"
-    return f"{line.mean:.1f}{spread} ({', '.join(f'{value:.1f}' for value in line.values)})"
+    digits = 1 if max(map(abs, line.values)) >= 10 else 2
+    if line.deviation is None:
+        return f"{line.mean:.{digits}f}"
+    each = ", ".join(f"{value:.{digits}f}" for value in line.values)
+    return f"{line.mean:.{digits}f} ± {line.deviation:.{digits}f} ({each})"
 
 
 def _published(row: Row) -> str:

@@ -93,6 +93,8 @@ def load_image_weights(
     fit_tensors(model, ours, (frames, side, side), report, may_reset=NEW)
     if config.attention == "divided":
         _quiet_time_attention(model)
+        for name in [name for name in report.reset if ".time_attn." in name or ".norm_time." in name]:
+            del report.reset[name]  # part of its block, whatever is done to that: it has a start
         report.notes.append("time attention starts as a copy of space attention that adds nothing yet")
 
 

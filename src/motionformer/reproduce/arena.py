@@ -1,0 +1,88 @@
+"""T5: Long Range Arena. At the scale of a CPU real ListOps for a few hundred steps, at the paper's all five tasks."""
+
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from motionformer.errors import RecipeError
+from motionformer.lra import Run, Splits, find_task, train
+from motionformer.lra.attends import COMPARED
+from motionformer.lra.examples import Examples
+from motionformer.lra.listops import ListOps
+from motionformer.lra.tasks import TASKS, Task
+from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.outcome import Line, Outcome, new_outcome
+from motionformer.reproduce.request import Request
+
+FOLDERS = {
+    "listops": "listops",
+    "text": "aclImdb",
+    "retrieval": "aan",
+    "image": "cifar-10-batches-bin",
+    "pathfinder": "pathfinder",
+}
+"""Where the files of each task lie below `--data`."""
+
+
+def compare_attention(experiment: Experiment, request: Request) -> Outcome:
+    """Every way to compute attention on every task of the scale, with every seed."""
+    torch.set_num_threads(request.threads)
+    if request.scale == "paper":
+        return _original(experiment, request)
+    if request.data is not None:
+        raise RecipeError("at this scale ListOps is made, and nothing is read: --data goes with --scale paper.")
+    options = request.options(steps=300, batch=8, lr=1e-3, dev=200, test=1000)
+    splits = Splits(ListOps("train"), ListOps("val", options["dev"]), ListOps("test", options["test"]))
+    steps, batch, lr = options["steps"], options["batch"], options["lr"]
+    lines = []
+    for attend in (name for name in COMPARED if request.rows in name):
+        runs = [
+            Run("listops", attend, seed, steps, batch, lr=lr, evaluate_every=max(1, steps // 6))
+            for seed in range(request.seeds)
+        ]
+        lines.append(_line(find_task("listops"), splits, runs, request))
+    lines.append(Line("always the most frequent class", (100 * most_frequent(splits.test),)))
+    about = f"ListOps, {steps} steps of {batch} sequences, rate {lr}, {options['test']} test sequences"
+    return new_outcome(experiment, request, about, lines, measure="accuracy, %")
+
+
+def most_frequent(examples: Examples) -> float:
+    """The share of the most frequent class: what guessing gets."""
+    counts = Counter(examples[i].label for i in range(len(examples)))
+    return max(counts.values()) / len(examples)
+
+
+def _original(experiment: Experiment, request: Request) -> Outcome:
+    lines = []
+    for task in TASKS.values():
+        names = [name for name in COMPARED if request.rows in f"{task.name}, {name}"]
+        if not names:
+            continue
+        splits = _open(task, request.data)
+        seeds = range(request.seeds)
+        lines += [_line(task, splits, [Run(task.name, name, seed) for seed in seeds], request) for name in names]
+    if not lines:
+        raise RecipeError(f"no task and attention have {request.rows!r} in their names.")
+    return new_outcome(experiment, request, "batch, steps and warm-up as published", lines, measure="accuracy, %")
+
+
+def _open(task: Task, root: Path | None) -> Splits:
+    folder = None if root is None else root / FOLDERS[task.name]
+    if folder is not None and folder.exists():
+        return task.read(folder)
+    if task.make is None:
+        raise RecipeError(f"{task.name} is not made here: put its files into {FOLDERS[task.name]} below --data.")
+    return task.make(0)
+
+
+def _line(task: Task, splits: Splits, runs: list[Run], request: Request) -> Line:
+    results = []
+    for run in runs:
+        folder = request.out / "runs" / f"{task.name}-{run.attend}" / f"seed-{run.seed}"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        results.append(train(task, splits, run, folder, device=device))
+        request.tell(f"{task.name}, {run.attend}, seed {run.seed}: {results[-1].test_accuracy:.1%}")
+    label = runs[0].attend if request.scale == "cpu" else f"{task.name}, {runs[0].attend}"
+    accuracies = tuple(100 * result.test_accuracy for result in results)
+    return Line(label, accuracies, sum(result.seconds for result in results) / len(results))

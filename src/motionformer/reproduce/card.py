@@ -1,0 +1,55 @@
+"""The card of an outcome: what was run, what it gave, what the original needs; with its JSON and its picture."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.outcome import Line, Outcome, by_group
+from motionformer.reproduce.picture import draw
+
+
+def to_markdown(outcome: Outcome) -> str:
+    """The table for people, of bars one for each group; every seed is shown."""
+    if all(line.x is not None for line in outcome.lines):
+        return _table(outcome.lines, outcome.measure)
+    return "\n".join(_table(lines, outcome.unit(group)) for group, lines in by_group(outcome).items())
+
+
+def _table(lines: Sequence[Line], unit: str) -> str:
+    seeds = max((len(line.values) for line in lines), default=0)
+    is_timed = any(line.seconds is not None for line in lines)
+    has_paper = any(line.paper for line in lines)
+    head = [unit, *(["paper"] if has_paper else [])]
+    head += ["mean", "± s.d.", *(f"seed {i}" for i in range(seeds))] if seeds > 1 else ["here"]
+    head += ["seconds"] if is_timed else []
+    rows = []
+    for line in lines:
+        spread = [_figure(line.mean), "" if line.deviation is None else _figure(line.deviation)] if seeds > 1 else []
+        seconds = [f"{line.seconds:.0f}" if line.seconds is not None else ""] if is_timed else []
+        values = [*map(_figure, line.values), *[""] * (seeds - len(line.values))]
+        rows.append([line.label, *([line.paper] if has_paper else []), *spread, *values, *seconds])
+    table = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in table) + "\n"
+
+
+def to_card(experiment: Experiment, outcome: Outcome) -> str:
+    """What was run, what it gave, and what the original needs."""
+    facts = [f"# {experiment.id.upper()}: {experiment.title}", "", f"* Command: `{outcome.command}`"]
+    facts += [f"* What was run: {outcome.about}"] if outcome.about else []
+    facts += [f"* The original needs: {experiment.needs}", ""]
+    return "\n".join(facts) + "\n" + to_markdown(outcome)
+
+
+def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> list[Path]:
+    """`ID-SCALE[-DATA].json`, `.md` (the card) and `.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{outcome.stem}{suffix}" for suffix in (".json", ".md", ".png")]
+    files[0].write_text(json.dumps(outcome.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    files[1].write_text(to_card(experiment, outcome), encoding="utf-8")
+    draw(experiment, outcome).savefig(files[2], dpi=130)
+    return files
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.2f}"

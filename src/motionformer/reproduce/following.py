@@ -1,0 +1,125 @@
+"""A6: video object segmentation by label propagation, for several models on the same sequences.
+
+Without `--data` the sequences are discs of the motion benchmark, whose masks are known; they are small and easy, and
+say that the pieces work. With it they are those of a DAVIS folder. `weights=FILE` adds an image transformer, one with
+the same shape and random weights, and the same weights inflated into a Motionformer. `small`, `middle` and `full` are
+the heights, in pixels, at which tiny and image models see frames.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from av import VideoFrame
+
+from motionformer.data.motion import MotionBenchmark
+from motionformer.davis import (
+    Affinity,
+    ClipFeatures,
+    CopyFirst,
+    LabelPropagation,
+    TokenReadout,
+    evaluate,
+    find_sequences,
+    open_backbone,
+    write_mask,
+)
+from motionformer.davis.png import write_png
+from motionformer.davis.score import Scores
+from motionformer.davis.tracker import Tracker
+from motionformer.errors import RecipeError
+from motionformer.models import Motionformer
+from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.outcome import Line, Outcome, new_outcome
+from motionformer.reproduce.request import Request
+
+RELEASED = "k400_motionformer_224_16x4"
+PAPER = "60.6"  # J&F on DAVIS 2017 val
+SEQUENCES, FRAMES, SIZE = 4, 16, 192
+CLIP = 4
+"""Frames that an inflated image model sees at once."""
+
+
+def follow_objects(experiment: Experiment, request: Request) -> Outcome:
+    """J, F and their mean for every tracker."""
+    options = request.options(weights="", small=128, middle=240, full=480)
+    if request.scale == "paper" and request.data is None:
+        raise RecipeError("the original is DAVIS 2017: give its folder as --data.")
+    root = request.data or make_discs(request.out / "discs")
+    sequences = find_sequences(root, year=2017, split="val") if request.scale == "paper" else find_sequences(root)
+    measures: dict[str, list[Line]] = {"J&F": [], "J": [], "F": []}
+    for label, tracker in _trackers(request, options):
+        seconds = 0.0
+        objects = []
+        for _, scores, taken in evaluate(sequences, tracker):
+            objects += scores
+            seconds += taken
+        found = Scores(tuple(objects))
+        figures = {"J&F": found.J_and_F, "J": found.J.mean, "F": found.F.mean}
+        for name, lines in measures.items():
+            published = PAPER if name == "J&F" and label == RELEASED else ""
+            lines.append(Line(label, (100 * figures[name],), seconds, name, paper=published))
+        request.tell(f"{label}: J&F {100 * found.J_and_F:.1f}, {seconds:.0f} s")
+    frames = sum(len(sequence.masks) for sequence in sequences)
+    about = f"{len(sequences)} sequences, {frames} frames: {', '.join(sequence.name for sequence in sequences)}"
+    return new_outcome(experiment, request, about, [line for lines in measures.values() for line in lines], measure="%")
+
+
+def make_discs(root: Path) -> Path:
+    """Clips of the motion benchmark in the layout of DAVIS."""
+    clips = MotionBenchmark("medium", "val", SEQUENCES, frames=FRAMES, size=SIZE)
+    place = torch.arange(SIZE) + 0.5
+    for index in range(SEQUENCES):
+        clip, radius = clips[index], clips.scene(index).disc.radius * SIZE
+        frames, masks = (root / kind / "480p" / f"disc-{index}" for kind in ("JPEGImages", "Annotations"))
+        frames.mkdir(parents=True, exist_ok=True)
+        masks.mkdir(parents=True, exist_ok=True)
+        x, y = ((place - clip.path[:, axis, None] + SIZE / 2) % SIZE - SIZE / 2 for axis in (0, 1))  # a torus
+        truth = (x[:, None, :] ** 2 + y[:, :, None] ** 2 <= radius**2).to(torch.uint8)
+        for number, (frame, mask) in enumerate(zip(clip.frames, truth, strict=True)):
+            write_png(frames / f"{number:05d}.png", VideoFrame.from_ndarray(frame.numpy(), format="rgb24"))
+            write_mask(masks / f"{number:05d}.png", mask)
+    return root
+
+
+def _trackers(request: Request, options: dict[str, Any]) -> Iterator[tuple[str, Tracker]]:
+    """Each is made when its turn comes: large models are not held together."""
+    weights, small, middle, full = (options[key] for key in ("weights", "small", "middle", "full"))
+    choices: dict[str, Callable[[], Tracker]]
+    if request.scale == "paper":
+        choices = {RELEASED: lambda: _propagate(open_backbone(RELEASED), full)}
+    else:
+        choices = {
+            "the first mask, copied": CopyFirst,
+            f"motionformer-tiny, random weights, {small} px": lambda: _propagate(
+                open_backbone("motionformer-tiny"), small
+            ),
+            f"motion-tiny, {small} px": lambda: _propagate(open_backbone("motion-tiny"), small),
+        }
+    if weights:
+        image = Path(weights).stem
+        choices |= {
+            f"{image}'s shape, random weights, {middle} px": lambda: _propagate(_random_like(weights), middle),
+            f"{image}, frame by frame, {middle} px": lambda: _propagate(_image(weights), middle),
+            f"{image}, inflated, clips of {CLIP}, {middle} px": lambda: _propagate(_image(weights, CLIP), middle, CLIP),
+            f"{image}, frame by frame, {full} px": lambda: _propagate(_image(weights), full),
+        }
+    chosen = {label: make for label, make in choices.items() if request.rows in label}
+    if not chosen:
+        raise RecipeError(f"no row has {request.rows!r} in its name; there are: {'; '.join(choices)}.")
+    yield from ((label, make()) for label, make in chosen.items())
+
+
+def _image(weights: str, clip: int | None = None) -> Motionformer:
+    return open_backbone(weights, from_image=True, clip=clip)
+
+
+def _random_like(weights: str) -> Motionformer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Motionformer(_image(weights).config).eval()
+
+
+def _propagate(model: Motionformer, height: int, clip: int | None = None) -> Tracker:
+    return LabelPropagation(ClipFeatures(model, TokenReadout(), clip=clip, height=height), Affinity(temperature=0.1))

@@ -1,0 +1,116 @@
+"""Training runs of a table: which there are, where each lies, and training them a few at a time."""
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from motionformer.errors import RecipeError
+from motionformer.reproduce.experiments import Experiment, Row
+from motionformer.reproduce.own_videos import plan_row
+from motionformer.reproduce.request import Request
+from motionformer.training.finetune import write_lists
+from motionformer.training.recipe import Recipe, load_recipe
+from motionformer.training.run import train
+from motionformer.training.shipped import find_recipe
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training run of an experiment: a row with a seed, on what is built in or on a folder of videos."""
+
+    row: Row
+    seed: int
+    folder: Path
+    changes: tuple[str, ...]
+    videos: Path | None = None
+
+
+def choose_rows(experiment: Experiment, request: Request) -> list[Row]:
+    """The rows asked for; none is an error that says why."""
+    there = experiment.cpu if request.scale == "cpu" else experiment.paper
+    chosen = [row for row in there if request.rows in row.label]
+    if chosen:
+        return chosen
+    if there:
+        raise RecipeError(
+            f"{experiment.id} has no row with {request.rows!r} in its name; it has {', '.join(r.label for r in there)}."
+        )
+    other = "cpu" if request.scale == "paper" else "paper"
+    raise RecipeError(
+        f"{experiment.id} has no rows at scale {request.scale}; it needs {experiment.needs}: --scale {other}."
+    )
+
+
+def plan_jobs(rows: Sequence[Row], request: Request) -> list[Job]:
+    """Every row with every seed, seed by seed: an interrupted table has whole columns. Equal runs share a folder."""
+    return [
+        Job(row, seed, run_folder(row, seed, request), request.changes, request.data)
+        for seed in range(request.seeds)
+        for row in rows
+    ]
+
+
+def run_folder(row: Row, seed: int, request: Request) -> Path:
+    """Named after what is trained, not after the table: the same run serves several tables."""
+    parts = [row.recipe, *(change.removeprefix("model.changes.") for change in row.changes)]
+    if request.data is not None:
+        parts = [request.data_name, *parts, *([] if row.x is None else [f"stride-{row.x:.0f}"])]
+    return request.out / "runs" / "+".join(parts).replace("/", "-") / f"seed-{seed}"
+
+
+def train_jobs(jobs: Sequence[Job], request: Request) -> None:
+    """Train them here, or in several processes at the same time. The first error stops the rest."""
+    distinct = list({job.folder: job for job in jobs}.values())
+    for number, (job, score) in enumerate(_train_all(distinct, request), 1):
+        request.tell(f"{number} of {len(distinct)}: {job.row.label}, seed {job.seed}: {score:.1%}")
+
+
+def _train_all(jobs: Sequence[Job], request: Request) -> Iterator[tuple[Job, float]]:
+    """Each job with its score, as they end."""
+    if request.processes == 1:
+        yield from ((job, train_job(job, request.threads)) for job in jobs)
+        return
+    context = get_context("spawn")  # a fork of a process with threads can hang
+    with ProcessPoolExecutor(request.processes, mp_context=context) as pool:
+        running = {pool.submit(train_job, job, request.threads): job for job in jobs}
+        try:
+            yield from ((running[done], done.result()) for done in as_completed(running))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def train_job(job: Job, threads: int) -> float:
+    """Train one row in this process; its last top-1 (of actions, where there are verbs and nouns)."""
+    torch.set_num_threads(threads)
+    return last_score(train(make_recipe(job, write=True), quiet=True).last)
+
+
+def make_recipe(job: Job, *, write: bool = False) -> Recipe:
+    """The recipe of a job; `write` its lists of videos, where they are the user's."""
+    changes = [*job.changes, f"seed={job.seed}"]
+    if job.videos is None:
+        return load_recipe(find_recipe(job.row.recipe), [*job.row.changes, *changes, f"output={job.folder}"])
+    planned = plan_row(job.row, job.videos, job.folder, changes)
+    if write:
+        write_lists(planned)
+    return planned.recipe
+
+
+def finished(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
+    """The jobs whose run is complete, with its card."""
+    for job in jobs:
+        card = job.folder / "card.json"
+        if card.is_file():
+            yield job, json.loads(card.read_text(encoding="utf-8"))
+
+
+def last_score(last: dict[str, Any]) -> float:
+    """Top-1 of a finished run: of actions, where there are verbs and nouns."""
+    return float(last["action"] if "action" in last else last["top1"])

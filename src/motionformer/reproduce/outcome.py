@@ -1,0 +1,79 @@
+"""What an experiment gave: figures of every seed. `card.py` writes it down, `picture.py` draws it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.request import Request
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the table: the figure of every seed."""
+
+    label: str
+    values: tuple[float, ...]
+    seconds: float | None = None
+    group: str = ""
+    x: float | None = None
+    paper: str = ""  # the paper's figure, where no recipe's header has it
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        return stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment gave here. `about` says how much was trained and tested, `data` on whose videos."""
+
+    id: str
+    scale: str
+    command: str
+    about: str
+    lines: tuple[Line, ...]
+    measure: str = "top-1, %"
+    data: str = ""
+
+    @property
+    def stem(self) -> str:
+        """Of its files' names."""
+        return "-".join(filter(None, (self.id, self.scale, self.data)))
+
+    def unit(self, group: str) -> str:
+        """What the figures of a group are."""
+        return ", ".join(filter(None, (group, self.measure)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Outcome":
+        lines = tuple(Line(**{**line, "values": tuple(line["values"])}) for line in values["lines"])
+        return cls(**{**values, "lines": lines})
+
+
+def new_outcome(experiment: Experiment, request: Request, about: str, lines: Sequence[Line], **more: str) -> Outcome:
+    """An outcome of this request."""
+    return Outcome(experiment.id, request.scale, request.command, about, tuple(lines), data=request.data_name, **more)
+
+
+def read_outcome(file: Path) -> Outcome:
+    """The inverse of the JSON of `write_outcome`."""
+    return Outcome.from_dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def by_group(outcome: Outcome) -> dict[str, list[Line]]:
+    """Lines that belong together, in their order."""
+    groups: dict[str, list[Line]] = {}
+    for line in outcome.lines:
+        groups.setdefault(line.group, []).append(line)
+    return groups

@@ -1,0 +1,59 @@
+"""The picture of an outcome: lines where its rows are points of lines, else bars."""
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.outcome import Line, Outcome, by_group
+
+
+def draw(experiment: Experiment, outcome: Outcome) -> Figure:
+    """Lines where the rows are points of lines, else bars, a panel for each group; seeds as dots."""
+    if all(line.x is not None for line in outcome.lines):
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        _draw_curves(axes, outcome)
+        axes.set(xlabel=experiment.x_label, ylabel=outcome.measure)
+        axes.legend(frameon=False)
+        axes.grid(axis="both", alpha=0.25)
+    else:
+        groups = by_group(outcome)
+        heights = [0.8 + 0.42 * len(lines) for lines in groups.values()]
+        figure = Figure(figsize=(6.4, 0.4 + sum(heights)), layout="constrained")
+        panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for panel, (group, lines) in zip(panels, groups.items(), strict=True):
+            _draw_bars(panel, lines, outcome.unit(group))
+    for axes in figure.axes:
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    return figure
+
+
+def _draw_curves(axes: Any, outcome: Outcome) -> None:
+    groups = dict.fromkeys(line.group for line in outcome.lines)
+    for colour, group in zip(("#7a8691", "#c2571a", "#2563a8", "#1d7a46"), groups, strict=False):
+        lines = [line for line in outcome.lines if line.group == group]
+        axes.errorbar(
+            [line.x for line in lines],
+            [line.mean for line in lines],
+            yerr=[line.deviation or 0.0 for line in lines],
+            color=colour,
+            marker="o",
+            capsize=3,
+            label=group,
+        )
+    axes.set_xticks(sorted({line.x for line in outcome.lines if line.x is not None}))
+
+
+def _draw_bars(axes: Any, lines: list[Line], measure: str) -> None:
+    axes.barh([line.label for line in lines], [line.mean for line in lines], color="#8fb3d9", height=0.62)
+    for place, line in enumerate(lines):
+        if len(line.values) > 1:
+            axes.plot(line.values, [place] * len(line.values), "o", color="#22303c", markersize=4)
+    has_seeds = any(len(line.values) > 1 for line in lines)
+    axes.set_xlabel(f"{measure} (dots: seeds)" if has_seeds else measure)
+    if measure.endswith("%") and all(0 <= value <= 100 for line in lines for value in line.values):
+        axes.set_xlim(0, 100)
+    axes.grid(axis="x", alpha=0.25)
+    axes.invert_yaxis()

@@ -1,0 +1,45 @@
+"""What was asked of an experiment: how large, how often, on what, with how many processes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from motionformer.errors import RecipeError
+
+Scale = Literal["cpu", "paper"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """`tell` hears a line whenever a part is done."""
+
+    out: Path
+    scale: Scale = "cpu"
+    seeds: int = 3
+    rows: str = ""  # only rows whose name holds this text
+    data: Path | None = None  # the user's own, instead of what is built in
+    changes: tuple[str, ...] = ()  # key=value
+    processes: int = 1
+    threads: int = 1
+    train: bool = True  # False: collect what is there
+    command: str = ""
+    tell: Callable[[str], None] = lambda line: None
+
+    @property
+    def data_name(self) -> str:
+        """What the data are called in tables; empty for what is built in."""
+        return "" if self.data is None else self.data.resolve().stem
+
+    def options(self, **defaults: int | float | str) -> dict[str, Any]:
+        """`changes` of an experiment that is no recipe: its few settings, each of the type of its default."""
+        chosen: dict[str, Any] = dict(defaults)
+        for change in self.changes:
+            key, equals, value = change.partition("=")
+            if not equals or key not in chosen:
+                raise RecipeError(f"{change!r}: this experiment takes {', '.join(f'{name}=…' for name in defaults)}.")
+            try:
+                chosen[key] = type(defaults[key])(value)
+            except ValueError as error:
+                raise RecipeError(f"{change!r}: {key} is a number, such as {defaults[key]}.") from error
+        return chosen

@@ -1,0 +1,40 @@
+"""Tables of recipes: every row trained with every seed."""
+
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any
+
+from motionformer.errors import RecipeError
+from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.jobs import Job, choose_rows, finished, last_score, plan_jobs, train_jobs
+from motionformer.reproduce.outcome import Line, Outcome, new_outcome
+from motionformer.reproduce.request import Request
+
+
+def train_table(experiment: Experiment, request: Request) -> Outcome:
+    """Every row with every seed; a run that is finished is not repeated, so a killed table goes on where it stopped."""
+    jobs = plan_jobs(choose_rows(experiment, request), request)
+    if request.train:
+        train_jobs(jobs, request)
+    outcome = collect(experiment, jobs, request)
+    if not outcome.lines:
+        raise RecipeError(f"no finished run in {request.out}.")
+    return outcome
+
+
+def collect(experiment: Experiment, jobs: Sequence[Job], request: Request) -> Outcome:
+    """The table of the jobs that are finished; rows without a finished run are left out."""
+    found: dict[str, list[tuple[Job, dict[str, Any]]]] = {}
+    for job, card in finished(jobs):
+        found.setdefault(job.row.label, []).append((job, card))
+    cards = [card for runs in found.values() for _, card in runs]
+    steps = max((card["plan"]["total_steps"] for card in cards), default=0)
+    clips = max((card["data"]["val"]["clips"] for card in cards), default=0)
+    lines = tuple(_line(label, runs) for label, runs in found.items())
+    return new_outcome(experiment, request, f"{steps} steps, {clips} held-out clips", lines)
+
+
+def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
+    row = runs[0][0].row
+    values = tuple(100 * last_score(card["results"]["last"]) for _, card in sorted(runs, key=lambda run: run[0].seed))
+    return Line(label, values, mean(card["seconds"] for _, card in runs), row.group, row.x)

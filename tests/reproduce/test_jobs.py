@@ -1,0 +1,93 @@
+"""Rows become runs: shared between tables, on what is built in and on a folder of videos."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from motionformer.data.motion import write_videos
+from motionformer.errors import RecipeError
+from motionformer.reproduce import EXPERIMENTS, Row
+from motionformer.reproduce.jobs import choose_rows, make_recipe, plan_jobs
+from motionformer.reproduce.outcome import Outcome
+from motionformer.reproduce.request import Request
+from motionformer.reproduce.run import run_experiment
+from motionformer.training.model import build_config
+
+SMALL = ("data.train_clips=16", "data.val_clips=8", "data.workers=0", "epochs=1", "schedule.warmup=0", "global_batch=8")
+
+
+def test_tables_share_runs(tmp_path: Path) -> None:
+    request = Request(tmp_path, seeds=2)
+    of = {name: {job.folder for job in plan_jobs(EXPERIMENTS[name].cpu, request)} for name in ("t4", "a1")}
+    assert len(of["t4"]) == 10
+    assert len(of["t4"] & of["a1"]) == 6  # joint, divided, trajectory
+
+
+def test_an_experiment_runs_is_collected_and_goes_on(tmp_path: Path) -> None:
+    rows = (Row("joint", "motion/easy-joint"), Row("shallow", "motion/easy", ("model.changes.depth=1",)))
+    experiment = replace(EXPERIMENTS["t4"], cpu=rows)
+    told: list[str] = []
+    request = Request(tmp_path, seeds=2, changes=(*SMALL, "engine.devices=1"), threads=1, processes=2, tell=told.append)
+    with pytest.raises(RecipeError, match="no finished run"):
+        run_experiment(experiment, replace(request, train=False))
+    outcome = run_experiment(experiment, request)
+    assert [line.label for line in outcome.lines] == ["joint", "shallow"]
+    assert outcome.about == "2 steps, 8 held-out clips"
+    by_label = {line.label: line.values for line in outcome.lines}
+    for line in told:  # "1 of 4: joint, seed 0: 12.5%"
+        label, seed, top1 = line.partition(": ")[2].replace(" seed ", "").replace(":", ",").split(",")
+        assert by_label[label][int(seed)] == pytest.approx(float(top1.strip("% ")), abs=0.06)
+    assert len(told) == 4
+    assert run_experiment(experiment, replace(request, train=False)) == outcome
+    assert Outcome.from_dict(outcome.to_dict()) == outcome
+
+
+def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="it has joint, divided, trajectory"):
+        choose_rows(EXPERIMENTS["t4"], Request(tmp_path, rows="nothing"))
+    with pytest.raises(RecipeError, match="--scale paper"):
+        choose_rows(EXPERIMENTS["t7"], Request(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos") / "discs"
+    write_videos(folder, "easy", 32, frames=16, size=64)
+    (folder / "paths.json").unlink()
+    return folder
+
+
+def test_a_table_on_a_folder_of_videos(videos: Path, tmp_path: Path) -> None:
+    """Each row changes what it is about, and nothing else."""
+    request = Request(tmp_path, data=videos, seeds=1, changes=("data.workers=0",))
+
+    def changed(name: str) -> list[dict[str, object]]:
+        recipes = [make_recipe(job) for job in plan_jobs(EXPERIMENTS[name].cpu, request)]
+        configs = [build_config(recipe, 8).to_dict() for recipe in recipes]
+        base = build_config(make_recipe(plan_jobs([EXPERIMENTS["t4"].cpu[2]], request)[0]), 8).to_dict()
+        return [{key: value for key, value in config.items() if value != base[key]} for config in configs]
+
+    assert changed("t4") == [
+        {"attention": "joint"},
+        {"attention": "divided"},
+        {},
+        {"time": "average"},
+        {"attend": {**changed("t4")[4]["attend"], "kind": "norm_st"}},
+    ]
+    assert changed("a2")[0]["tubelet"] == 1
+    assert changed("a2")[0]["input"]["frames"] == 1
+    strides = [(row["input"]["sampling"], row["input"]["stride"]) for row in changed("a1")]
+    assert strides == [("stride", stride) for _ in range(3) for stride in (1, 2, 3, 4)]
+
+
+def test_training_on_a_folder_of_videos(videos: Path, tmp_path: Path) -> None:
+    """All rows and seeds hold out the same videos."""
+    experiment = replace(EXPERIMENTS["t4"], cpu=EXPERIMENTS["t4"].cpu[:1])
+    changes = ("data.workers=0", "epochs=1", "schedule.warmup=0", "global_batch=8")
+    outcome = run_experiment(experiment, Request(tmp_path, seeds=2, data=videos, changes=changes, threads=1))
+    assert outcome.stem == "t4-cpu-discs"
+    assert [len(line.values) for line in outcome.lines] == [2]
+    lists = [file.read_bytes() for file in sorted(tmp_path.glob("runs/*/*/val.csv"))]
+    assert len(lists) == 2
+    assert lists[0] == lists[1]

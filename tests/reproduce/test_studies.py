@@ -1,0 +1,148 @@
+"""The experiments that are no table of recipes, each at its smallest."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from motionformer.cli import app
+from motionformer.davis import find_sequences, read_mask
+from motionformer.errors import RecipeError
+from motionformer.reproduce import EXPERIMENTS
+from motionformer.reproduce.following import make_discs
+from motionformer.reproduce.outcome import Outcome, by_group
+from motionformer.reproduce.request import Request
+from motionformer.reproduce.run import run_experiment
+from motionformer.video import open_video
+
+SMALL = ("data.train_clips=16", "data.val_clips=16", "data.workers=0", "schedule.warmup=0", "global_batch=8")
+
+
+def run(name: str, out: Path, *changes: str, rows: str = "", seeds: int = 1, data: Path | None = None) -> Outcome:
+    request = Request(out, seeds=seeds, rows=rows, changes=changes, threads=1, data=data)
+    return run_experiment(EXPERIMENTS[name], request)
+
+
+def test_a3_gains_add_up(tmp_path: Path) -> None:
+    outcome = run("a3", tmp_path, *SMALL, "engine.devices=1")
+    total, *classes = outcome.lines
+    assert total.label == "all"
+    assert len(classes) == 8
+    # classes are equally frequent, so the mean of their gains is the gain of all
+    assert sum(line.mean for line in classes) / 8 == pytest.approx(total.mean)
+    assert [line.mean for line in classes] == sorted((line.mean for line in classes), reverse=True)
+
+
+def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motionformer.reproduce.maps.CLIPS", 8)
+    outcome = run("a4", tmp_path, *SMALL, "engine.devices=1", rows="t")  # trajectory, joint
+    assert [line.label for line in outcome.lines] == ["trajectory", "joint", "a path that stands still"]
+    assert all(0 < line.mean < 6 for line in outcome.lines)  # the frame is six patches wide
+    assert (tmp_path / "a4-cpu-maps.png").stat().st_size > 10_000
+    with pytest.raises(RecipeError, match="motionformer trace"):
+        run("a4", tmp_path, data=tmp_path)
+
+
+def test_a5_counts_as_published(tmp_path: Path) -> None:
+    groups = by_group(run("a5", tmp_path, rows="joint-base"))
+    literal = groups["G multiply-adds, the paper's equations"][0]
+    assert f"{literal.mean:.1f}" == literal.paper == "180.6"
+    encoders = by_group(run("a5", tmp_path, rows="orthoformer-64"))["ListOps encoder, 2,048 tokens: G multiply-adds"]
+    assert f"{encoders[0].mean:.2f}" == encoders[0].paper == "0.24"
+    with pytest.raises(RecipeError, match="nothing to change"):
+        run("a5", tmp_path, "steps=3")
+
+
+def test_a6_discs_are_a_davis_folder_with_true_masks(tmp_path: Path) -> None:
+    sequences = find_sequences(make_discs(tmp_path))
+    assert len(sequences) == 4
+    with open_video(sequences[0].folder) as video:
+        first = video.read([0, 1]).float()
+    inside = read_mask(sequences[0].masks[0]) == 1
+    assert 0.001 < inside.float().mean() < 0.2
+    changed = (first[0] - first[1]).abs().sum(dim=-1)
+    assert changed[inside].mean() > 2 * changed[~inside].mean()  # the disc is what moves
+
+
+def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motionformer.reproduce.following.SEQUENCES", 1)
+    monkeypatch.setattr("motionformer.reproduce.following.FRAMES", 8)
+    weights = tmp_path / "image.safetensors"
+    save_file(image_weights(), weights)
+    changes = (f"weights={weights}", "middle=96", "full=128")
+    outcome = run("a6", tmp_path, *changes, rows="px")
+    found = {group: {line.label: line.mean for line in lines} for group, lines in by_group(outcome).items()}
+    assert list(found) == ["J&F", "J", "F"]
+    assert list(found["J"]) == [
+        "motionformer-tiny, random weights, 128 px",
+        "motion-tiny, 128 px",
+        "image's shape, random weights, 96 px",
+        "image, frame by frame, 96 px",
+        "image, inflated, clips of 4, 96 px",
+        "image, frame by frame, 128 px",
+    ]
+    for label, both in found["J&F"].items():
+        assert both == pytest.approx((found["J"][label] + found["F"][label]) / 2)
+    copied = run("a6", tmp_path, rows="copied").lines[0].mean
+    assert found["J&F"]["motionformer-tiny, random weights, 128 px"] > copied
+    with pytest.raises(RecipeError, match="no row has 'xyz'"):
+        run("a6", tmp_path, rows="xyz")
+
+
+def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
+    settings = ("steps=2", "batch=2", "dev=4", "test=8")
+    outcome = run("t5", tmp_path, *settings, rows="orthoformer-64")
+    assert [line.label for line in outcome.lines] == [
+        "orthoformer-64",
+        "orthoformer-64-improved",
+        "always the most frequent class",
+    ]
+    again = run("t5", tmp_path, *settings, rows="orthoformer-64")  # finished runs are only tested again
+    assert [line.values for line in again.lines] == [line.values for line in outcome.lines]
+    with pytest.raises(RecipeError, match=r"takes steps=…, batch=…"):
+        run("t5", tmp_path, "epochs=3")
+    with pytest.raises(RecipeError, match="steps is a number"):
+        run("t5", tmp_path, "steps=many")
+    with pytest.raises(RecipeError, match="--scale paper"):
+        run("t5", tmp_path, data=tmp_path)
+
+
+def test_t5_at_the_papers_scale_asks_for_data(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="put its files into aclImdb below --data"):
+        run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="text, exact"))
+
+
+def test_the_command_prints_json(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["reproduce", "a6", "--rows", "copied", "--out", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["lines"][0]["label"] == "the first mask, copied"
+    assert (tmp_path / "a6-cpu.png").is_file()
+
+
+def image_weights() -> dict[str, torch.Tensor]:
+    """A tiny image transformer in timm's names."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {
+        "cls_token": (1, 1, 64),
+        "pos_embed": (1, 17, 64),
+        "patch_embed.proj.weight": (64, 3, 16, 16),
+        "patch_embed.proj.bias": (64,),
+        "blocks.0.norm1.weight": (64,),
+        "blocks.0.norm1.bias": (64,),
+        "blocks.0.attn.qkv.weight": (192, 64),
+        "blocks.0.attn.qkv.bias": (192,),
+        "blocks.0.attn.proj.weight": (64, 64),
+        "blocks.0.attn.proj.bias": (64,),
+        "blocks.0.norm2.weight": (64,),
+        "blocks.0.norm2.bias": (64,),
+        "blocks.0.mlp.fc1.weight": (256, 64),
+        "blocks.0.mlp.fc1.bias": (256,),
+        "blocks.0.mlp.fc2.weight": (64, 256),
+        "blocks.0.mlp.fc2.bias": (64,),
+        "norm.weight": (64,),
+        "norm.bias": (64,),
+    }
+    return {name: 0.1 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
