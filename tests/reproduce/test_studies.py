@@ -100,6 +100,7 @@ def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
         "orthoformer-64-improved",
         "always the most frequent class",
     ]
+    assert [line.paper for line in outcome.lines] == ["33.87", "", ""]
     again = run("t5", tmp_path, *settings, rows="orthoformer-64")  # finished runs are only tested again
     assert [line.values for line in again.lines] == [line.values for line in outcome.lines]
     with pytest.raises(RecipeError, match=r"takes steps=…, batch=…"):

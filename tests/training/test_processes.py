@@ -13,6 +13,8 @@ from torch import Tensor
 
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import list_checkpoints
+from motionformer.training.model import build_model
+from motionformer.training.optimiser import parameter_groups
 from motionformer.training.sources import MotionItems
 from tests.training.children import SMALL
 from tests.training.two_processes import FAILED, fail_sometimes
@@ -51,19 +53,36 @@ def learned(name: str, weight: Tensor) -> Tensor:
     return weight
 
 
-@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
-def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with failed clips, an odd number of validation clips, and another accumulation."""
+def mean_gradients(checkpoint: dict[str, Any], in_shards: bool) -> dict[str, Tensor]:
+    """AdamW's first moments by name: means of all gradients so far. They are numbered in the order of the groups, or,
+    where they were put together from shards, of the model."""
+    recipe = make_recipe(RECIPE)
+    model = build_model(recipe, tuple("abcdefgh"), 8)
+    names = {id(weight): f"model.{name}" for name, weight in model.named_parameters()}
+    groups = [{"params": list(model.parameters())}] if in_shards else parameter_groups(model, recipe.optimiser, 1.0)
+    order = [names[id(weight)] for group in groups for weight in group["params"]]
+    state = checkpoint["optimizer_states"][0]["state"]
+    return {name: state[number]["exp_avg"] for number, name in enumerate(order)}
+
+
+needs_gloo = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
+
+
+@needs_gloo
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_are_one(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with failed clips, an odd number of validation clips, and another accumulation; whole and in shards."""
     one, two = tmp_path / "one", tmp_path / "two"
     monkeypatch.setattr(MotionItems, "__getitem__", fail_sometimes)
     first = train(make_recipe(RECIPE, [f"output={one}", "engine.max_clips=0"]), quiet=True).card
-    second = run(two, "engine.strategy=ddp", "engine.devices=2", "engine.max_clips=2")
+    second = run(two, f"engine.strategy={strategy}", "engine.devices=2", "engine.max_clips=2")
     assert (first["plan"]["processes"], first["plan"]["accumulation"]) == (1, 1)
     assert (second["plan"]["processes"], second["plan"]["accumulation"]) == (2, 2)
     mine, theirs = (torch.load(list_checkpoints(run / "checkpoints")[0], weights_only=True) for run in (one, two))
-    gradients = [saved["optimizer_states"][0]["state"] for saved in (mine, theirs)]  # means of all of them so far
-    for i, state in gradients[0].items():
-        torch.testing.assert_close(gradients[1][i]["exp_avg"], state["exp_avg"], rtol=1e-4, atol=1e-7)
+    gradients = [mean_gradients(saved, in_shards) for saved, in_shards in ((mine, False), (theirs, strategy == "fsdp"))]
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-7, msg=name)
     for name, weight in mine["state_dict"].items():
         torch.testing.assert_close(learned(name, theirs["state_dict"][name]), learned(name, weight), msg=name)
     for key in ("loss", "top1", "top5"):
@@ -74,3 +93,19 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert failed[0] == failed[1]
         assert set(failed[0]) <= set(FAILED)
     assert len(second["failed"]["val"]) == len(FAILED)
+
+
+@needs_gloo
+def test_shards_go_on_where_they_stopped(tmp_path: Path) -> None:
+    """A run whose last checkpoint is gone ends with the same weights as one that was never stopped."""
+    shards = ("engine.strategy=fsdp", "engine.devices=2", "engine.checkpoint_steps=1", "engine.keep=5")
+    run(tmp_path, *shards)
+    last, before, *_ = list_checkpoints(tmp_path / "checkpoints")
+    whole = torch.load(last, weights_only=True)
+    assert torch.load(before, weights_only=True)["global_step"] < whole["global_step"]
+    last.unlink()
+    (tmp_path / "card.json").unlink()
+    assert run(tmp_path, *shards)["plan"]["processes"] == 2
+    again = torch.load(last, weights_only=True)
+    for name, weight in whole["state_dict"].items():
+        assert torch.equal(again["state_dict"][name], weight), name

@@ -48,16 +48,11 @@ def _overview(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
     else:
         can_run = experiment.cpu or experiment.here
         status, scale = ("not run yet", "") if can_run else ("recipes; needs data and GPUs", " --scale paper")
-    anchor = re.sub(r"[^\w\- ]", "", _title(experiment).lower()).replace(" ", "-")
-    return f"| [{name.upper()}](#{anchor}) | {experiment.title} | {status} | `motionformer reproduce {name}{scale}` |"
-
-
-def _title(experiment: Experiment) -> str:
-    return f"{experiment.id.upper()}: {experiment.title}"
+    return f"| [{name.upper()}](#{name}) | {experiment.title} | {status} | `motionformer reproduce {name}{scale}` |"
 
 
 def _section(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
-    title = f"\n## {_title(experiment)}\n\n"
+    title = f"\n## {experiment.id.upper()}\n\n**{experiment.title}.** "
     name, needs = experiment.id, experiment.needs
     if not experiment.cpu and not experiment.here:
         status = f"Recipes only: the original needs {needs} and GPUs; nothing of it was run.\n\n"

@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.strategies import FSDPStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torchmetrics import Metric
 
 from motionformer.data import Failure, FailurePolicy
@@ -27,6 +28,7 @@ from motionformer.training.optimiser import make_optimiser
 from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
 from motionformer.training.schedule import make_schedule
+from motionformer.training.sharding import shard
 
 
 class TrainingModule(LightningModule):
@@ -41,6 +43,10 @@ class TrainingModule(LightningModule):
         self.objective = find_objective(model.config)
         self.measured = torch.nn.ModuleDict(self.objective.metrics())
         self._loss_sum = 0.0
+
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, ModelParallelStrategy):
+            shard(self.model, cast(DeviceMesh, self.device_mesh)["data_parallel"])
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         step, part = self.trainer.global_step, batch_idx % self.plan.accumulation
@@ -80,18 +86,6 @@ class TrainingModule(LightningModule):
         optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr, self.new)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(self.recipe.schedule, self.plan))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: Any,
-        gradient_clip_val: int | float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """As Lightning does; under FSDP the norm is over all shards, which only the wrapped model knows."""
-        if isinstance(self.trainer.strategy, FSDPStrategy) and gradient_clip_val:
-            cast(Any, self.trainer.strategy.model).clip_grad_norm_(gradient_clip_val)
-        else:
-            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Called in every process: what each of them saw is put together here."""

@@ -119,7 +119,7 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
         flush=lambda: flush_loggers(loggers),
     )
     callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps), checkpoints]
-    trainer = make_trainer(recipe, plan.accumulation, loggers, callbacks, quiet=say.is_quiet)
+    trainer = make_trainer(recipe, plan, loggers, callbacks, quiet=say.is_quiet)
     model, new = start_model(recipe, names, num_classes_of(names), prepared.config.scoring)
     if recipe.engine.compile:
         model.compile()

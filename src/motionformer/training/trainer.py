@@ -12,14 +12,14 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import FSDPStrategy, Strategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from motionformer.errors import TrainingError
-from motionformer.models.block import Block, DividedBlock
 from motionformer.training.checkpoints import AtomicCheckpointIO
 from motionformer.training.launch import SLURM, devices_and_nodes, find_launch
+from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
+from motionformer.training.sharding import sharded_strategy
 
 NOT_USEFUL = (
     r".*does not have many workers.*",  # the recipe says how many; on small machines none is fastest
@@ -35,25 +35,26 @@ NOT_USEFUL = (
 
 def count_processes(recipe: Recipe) -> int:
     """How many processes will train, all nodes together: Lightning looks for devices, launchers and schedulers."""
-    return _build(recipe, logger=False, enable_progress_bar=False).world_size
+    return _build(recipe, 1, logger=False, enable_progress_bar=False).world_size
 
 
 def make_trainer(
-    recipe: Recipe, accumulation: int, loggers: list[Logger], callbacks: list[Callback], *, quiet: bool
+    recipe: Recipe, plan: Plan, loggers: list[Logger], callbacks: list[Callback], *, quiet: bool
 ) -> Trainer:
     """The Trainer of a run."""
     shows_progress = sys.stderr.isatty() and not quiet
     bar = [RichProgressBar(console_kwargs={"stderr": True})] if shows_progress else []
     return _build(
         recipe,
+        plan.processes,
         logger=loggers,
         callbacks=[*callbacks, *bar],
         enable_progress_bar=shows_progress,
-        accumulate_grad_batches=accumulation,
+        accumulate_grad_batches=plan.accumulation,
     )
 
 
-def _build(recipe: Recipe, **options: Any) -> Trainer:
+def _build(recipe: Recipe, processes: int, **options: Any) -> Trainer:
     engine = recipe.engine
     launch = find_launch()
     devices, nodes = devices_and_nodes(engine, launch)
@@ -65,7 +66,7 @@ def _build(recipe: Recipe, **options: Any) -> Trainer:
             accelerator=engine.accelerator,
             devices=devices,
             num_nodes=nodes,
-            strategy=_strategy(engine.strategy),
+            strategy=sharded_strategy(processes) if engine.strategy == "fsdp" else engine.strategy,
             precision=cast(Any, engine.precision),  # Lightning knows which there are
             max_epochs=recipe.epochs,
             gradient_clip_val=recipe.optimiser.clip_norm or None,
@@ -102,9 +103,3 @@ def without_chatter() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def _strategy(name: str) -> str | Strategy:
-    if name == "fsdp":
-        return FSDPStrategy(auto_wrap_policy={Block, DividedBlock}, state_dict_type="full")
-    return name

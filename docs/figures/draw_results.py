@@ -1,0 +1,22 @@
+"""Draws results-*.png from the outcomes in docs/results, as `motionformer reproduce` draws them.
+
+python docs/figures/draw_results.py
+"""
+
+from pathlib import Path
+
+from motionformer.reproduce import EXPERIMENTS
+from motionformer.reproduce.page import read_outcomes
+from motionformer.reproduce.picture import draw
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    for outcome in read_outcomes(HERE.parent / "results"):
+        name = "-".join(filter(None, ("results", outcome.id, outcome.data)))
+        draw(EXPERIMENTS[outcome.id], outcome).savefig(HERE / f"{name}.png", dpi=130)
+
+
+if __name__ == "__main__":
+    main()
