@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -17,6 +16,7 @@ from motionformer.reproduce.outcome import Outcome, by_group
 from motionformer.reproduce.request import Request
 from motionformer.reproduce.run import run_experiment
 from motionformer.video import open_video
+from tests.weights.test_image import timm_weights
 
 SMALL = ("data.train_clips=16", "data.val_clips=16", "data.workers=0", "schedule.warmup=0", "global_batch=8")
 
@@ -71,7 +71,7 @@ def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("motionformer.reproduce.following.SEQUENCES", 1)
     monkeypatch.setattr("motionformer.reproduce.following.FRAMES", 8)
     weights = tmp_path / "image.safetensors"
-    save_file(image_weights(), weights)
+    save_file(timm_weights(), weights)
     changes = (f"weights={weights}", "middle=96", "full=128")
     outcome = run("a6", tmp_path, *changes, rows="px")
     found = {group: {line.label: line.mean for line in lines} for group, lines in by_group(outcome).items()}
@@ -121,29 +121,3 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["lines"][0]["label"] == "the first mask, copied"
     assert (tmp_path / "a6-cpu.png").is_file()
-
-
-def image_weights() -> dict[str, torch.Tensor]:
-    """A tiny image transformer in timm's names."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = {
-        "cls_token": (1, 1, 64),
-        "pos_embed": (1, 17, 64),
-        "patch_embed.proj.weight": (64, 3, 16, 16),
-        "patch_embed.proj.bias": (64,),
-        "blocks.0.norm1.weight": (64,),
-        "blocks.0.norm1.bias": (64,),
-        "blocks.0.attn.qkv.weight": (192, 64),
-        "blocks.0.attn.qkv.bias": (192,),
-        "blocks.0.attn.proj.weight": (64, 64),
-        "blocks.0.attn.proj.bias": (64,),
-        "blocks.0.norm2.weight": (64,),
-        "blocks.0.norm2.bias": (64,),
-        "blocks.0.mlp.fc1.weight": (256, 64),
-        "blocks.0.mlp.fc1.bias": (256,),
-        "blocks.0.mlp.fc2.weight": (64, 256),
-        "blocks.0.mlp.fc2.bias": (64,),
-        "norm.weight": (64,),
-        "norm.bias": (64,),
-    }
-    return {name: 0.1 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
