@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.davis import find_sequences, read_mask
-from motionformer.errors import RecipeError
+from motionformer.errors import CheckpointError, RecipeError
 from motionformer.reproduce import EXPERIMENTS
 from motionformer.reproduce.following import make_discs
 from motionformer.reproduce.outcome import Outcome, by_group
@@ -90,6 +90,8 @@ def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found["J&F"]["motionformer-tiny, random weights, 128 px"] > copied
     with pytest.raises(RecipeError, match="no row has 'xyz'"):
         run("a6", tmp_path, rows="xyz")
+    with pytest.raises(CheckpointError, match=r"nowhere\.safetensors"):
+        run("a6", tmp_path, f"weights={tmp_path}/nowhere.safetensors")
 
 
 def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
@@ -105,8 +107,9 @@ def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
     assert [line.values for line in again.lines] == [line.values for line in outcome.lines]
     with pytest.raises(RecipeError, match=r"takes steps=…, batch=…"):
         run("t5", tmp_path, "epochs=3")
-    with pytest.raises(RecipeError, match="steps is a number"):
-        run("t5", tmp_path, "steps=many")
+    for wrong in ("steps=many", "steps=0", "lr=-1"):
+        with pytest.raises(RecipeError, match="a number above zero"):
+            run("t5", tmp_path, wrong)
     with pytest.raises(RecipeError, match="--scale paper"):
         run("t5", tmp_path, data=tmp_path)
 

@@ -33,6 +33,7 @@ from motionformer.models import Motionformer
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
+from motionformer.weights.image import read_image_weights
 
 RELEASED = "k400_motionformer_224_16x4"
 PAPER = "60.6"  # J&F on DAVIS 2017 val
@@ -98,6 +99,7 @@ def _trackers(request: Request, options: dict[str, Any]) -> Iterator[tuple[str, 
             f"motion-tiny, {small} px": lambda: _propagate(open_backbone("motion-tiny"), small),
         }
     if weights:
+        read_image_weights(weights)  # a wrong file is told now, not after the rows before it
         image = Path(weights).stem
         choices |= {
             f"{image}'s shape, random weights, {middle} px": lambda: _propagate(_random_like(weights), middle),

@@ -38,8 +38,15 @@ class Request:
             key, equals, value = change.partition("=")
             if not equals or key not in chosen:
                 raise RecipeError(f"{change!r}: this experiment takes {', '.join(f'{name}=…' for name in defaults)}.")
-            try:
-                chosen[key] = type(defaults[key])(value)
-            except ValueError as error:
-                raise RecipeError(f"{change!r}: {key} is a number, such as {defaults[key]}.") from error
+            chosen[key] = value if isinstance(defaults[key], str) else _number(change, value, defaults[key])
         return chosen
+
+
+def _number(change: str, text: str, default: int | float | str) -> int | float:
+    try:
+        number: int | float = type(default)(text)  # type: ignore[assignment]
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise RecipeError(f"{change!r}: it takes a number above zero, such as {default}.")
+    return number
