@@ -23,6 +23,12 @@ def test_the_table_shows_every_seed() -> None:
     ]
 
 
+def test_figures_of_a_row_have_the_same_digits() -> None:
+    gains = Line("stop", (0.0, -3.846, -0.001))
+    assert [gains.show(value) for value in gains.values] == ["0.00", "-3.85", "0.00"]
+    assert Line("x", (123.45, 1.0)).show(1.0) == "1.0"
+
+
 def test_groups_are_tables_of_their_own() -> None:
     assert to_markdown(GROUPS).splitlines() == [
         "| G | paper | here |",

@@ -81,6 +81,17 @@ def test_a_table_on_a_folder_of_videos(videos: Path, tmp_path: Path) -> None:
     assert strides == [("stride", stride) for _ in range(3) for stride in (1, 2, 3, 4)]
 
 
+def test_tables_share_runs_on_a_folder_of_videos(videos: Path, tmp_path: Path) -> None:
+    """A folder holds one recipe, whatever a table calls the row."""
+    request = Request(tmp_path, data=videos, seeds=1)
+    seen: dict[Path, tuple[str, object]] = {}
+    for name in ("t2", "t3a", "t4", "a2", "a3"):
+        for job in plan_jobs(EXPERIMENTS[name].cpu, request):
+            label, recipe = seen.setdefault(job.folder, (job.row.label, make_recipe(job)))
+            assert make_recipe(job) == recipe, f"{job.row.label} and {label} share {job.folder}"
+    assert len(seen) == 5 + 4 + 3 + 1  # t4; t2 beside it; t3a; one frame
+
+
 def test_training_on_a_folder_of_videos(videos: Path, tmp_path: Path) -> None:
     """All rows and seeds hold out the same videos."""
     experiment = replace(EXPERIMENTS["t4"], cpu=EXPERIMENTS["t4"].cpu[:1])

@@ -25,9 +25,11 @@ def _table(lines: Sequence[Line], unit: str) -> str:
     head += ["seconds"] if is_timed else []
     rows = []
     for line in lines:
-        spread = [_figure(line.mean), "" if line.deviation is None else _figure(line.deviation)] if seeds > 1 else []
+        spread = (
+            [line.show(line.mean), "" if line.deviation is None else line.show(line.deviation)] if seeds > 1 else []
+        )
         seconds = [f"{line.seconds:.0f}" if line.seconds is not None else ""] if is_timed else []
-        values = [*map(_figure, line.values), *[""] * (seeds - len(line.values))]
+        values = [*map(line.show, line.values), *[""] * (seeds - len(line.values))]
         rows.append([line.label, *([line.paper] if has_paper else []), *spread, *values, *seconds])
     table = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in table) + "\n"
@@ -49,7 +51,3 @@ def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> lis
     files[1].write_text(to_card(experiment, outcome), encoding="utf-8")
     draw(experiment, outcome).savefig(files[2], dpi=130)
     return files
-
-
-def _figure(value: float) -> str:
-    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.2f}"

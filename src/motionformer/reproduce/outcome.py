@@ -30,6 +30,11 @@ class Line:
     def deviation(self) -> float | None:
         return stdev(self.values) if len(self.values) > 1 else None
 
+    def show(self, value: float) -> str:
+        """A figure of this row, with as many digits as all its figures have; zero has no sign."""
+        digits = 1 if max(map(abs, self.values)) >= 10 else 2
+        return f"{round(value, digits) + 0.0:.{digits}f}"
+
 
 @dataclass(frozen=True)
 class Outcome:

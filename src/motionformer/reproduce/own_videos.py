@@ -23,7 +23,7 @@ OF_THE_ROW = ("attention", "attend", "time", "tubelet", "positions", "project_va
 
 def plan_row(row: Row, videos: Path, folder: Path, changes: Sequence[str]) -> FineTuning:
     """The training of a row on these videos, in this folder; `changes` come last."""
-    wishes = Wishes(epochs=EPOCHS, name=row.label, output=str(folder))
+    wishes = Wishes(epochs=EPOCHS, name=folder.parent.name, output=str(folder))  # tables that share a run name it alike
     return plan_finetune(videos, wishes, [*_model_of(row), *changes])
 
 

@@ -104,11 +104,10 @@ def _studied(outcome: Outcome) -> str:
 def _ours(line: Line | None) -> str:
     if line is None:
         return "not run"
-    digits = 1 if max(map(abs, line.values)) >= 10 else 2
     if line.deviation is None:
-        return f"{line.mean:.{digits}f}"
-    each = ", ".join(f"{value:.{digits}f}" for value in line.values)
-    return f"{line.mean:.{digits}f} ± {line.deviation:.{digits}f} ({each})"
+        return line.show(line.mean)
+    each = ", ".join(map(line.show, line.values))
+    return f"{line.show(line.mean)} ± {line.show(line.deviation)} ({each})"
 
 
 def _published(row: Row) -> str:
