@@ -36,7 +36,7 @@ def test_the_page_shows_figures_and_what_was_not_run() -> None:
     assert "| trajectory, Avg_T | K400 76.0 % top-1; SSv2 60.0 % top-1 | not run | not run |" in page
     assert page.count("Not run yet") == sum(bool(one.cpu or one.here) for one in EXPERIMENTS.values()) - 1
     assert "| H, k400 |" in page
-    assert "| run here, g | `motionformer reproduce t4` |" in page
+    assert "| run small: built-in data, g | `motionformer reproduce t4` |" in page
 
 
 def test_studies_have_a_table_for_each_group() -> None:

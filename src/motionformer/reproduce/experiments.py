@@ -207,13 +207,13 @@ _ALL = (
         ),
         here="three schemes on a disc whose path is known",
     ),
+    Experiment("a5", "Training cost and memory", "nothing", here="counts of every model"),
     Experiment(
         "a6",
         "DAVIS 2017: following objects from a first mask",
         "DAVIS 2017, K400 weights",
         here="discs, or a DAVIS folder",
     ),
-    Experiment("a5", "Training cost and memory", "–", here="counts of every model"),
     Experiment(
         "t6",
         "Against the state of the art: K400, K600, SSv2, EPIC-Kitchens-100",

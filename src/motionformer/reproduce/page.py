@@ -44,7 +44,7 @@ def make_page(outcomes: Sequence[Outcome]) -> str:
 def _overview(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
     name = experiment.id
     if outcomes:
-        status, scale = "run here" + "".join(f", {outcome.data}" for outcome in outcomes if outcome.data), ""
+        status, scale = "run small: " + ", ".join(outcome.data or "built-in data" for outcome in outcomes), ""
     else:
         can_run = experiment.cpu or experiment.here
         status, scale = ("not run yet", "") if can_run else ("recipes; needs data and GPUs", " --scale paper")
