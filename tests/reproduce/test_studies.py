@@ -10,12 +10,15 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.davis import find_sequences, read_mask
 from motionformer.errors import CheckpointError, RecipeError
+from motionformer.evaluation import evaluate, open_source
+from motionformer.models import create_model
 from motionformer.reproduce import EXPERIMENTS
 from motionformer.reproduce.following import make_discs
 from motionformer.reproduce.outcome import Outcome, by_group
 from motionformer.reproduce.request import Request
 from motionformer.reproduce.run import run_experiment
 from motionformer.video import open_video
+from motionformer.weights import load_model
 from tests.weights.test_image import timm_weights
 
 SMALL = ("data.train_clips=16", "data.val_clips=16", "data.workers=0", "schedule.warmup=0", "global_batch=8")
@@ -34,6 +37,18 @@ def test_a3_gains_add_up(tmp_path: Path) -> None:
     # classes are equally frequent, so the mean of their gains is the gain of all
     assert sum(line.mean for line in classes) / 8 == pytest.approx(total.mean)
     assert [line.mean for line in classes] == sorted((line.mean for line in classes), reverse=True)
+
+
+def test_a3_a_better_trajectory_model_is_a_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = load_model("motion-tiny")
+    models = {"trajectory": trained, "joint": create_model("joint-tiny", labels=trained.config.labels)}
+    source = open_source("motion:easy:32", trained.config.input)
+    monkeypatch.setattr("motionformer.reproduce.gains.train_jobs", lambda jobs, request: None)
+    monkeypatch.setattr(
+        "motionformer.reproduce.gains.score",
+        lambda job: evaluate(models[job.row.label], source, name=job.row.label, show_progress=False),
+    )
+    assert run("a3", tmp_path).lines[0].mean > 50
 
 
 def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
