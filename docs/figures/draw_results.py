@@ -6,7 +6,7 @@ python docs/figures/draw_results.py
 from pathlib import Path
 
 from motionformer.reproduce import EXPERIMENTS
-from motionformer.reproduce.page import read_outcomes
+from motionformer.reproduce.page import picture_name, read_outcomes
 from motionformer.reproduce.picture import draw
 
 HERE = Path(__file__).parent
@@ -14,8 +14,7 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     for outcome in read_outcomes(HERE.parent / "results"):
-        name = "-".join(filter(None, ("results", outcome.id, outcome.data)))
-        draw(EXPERIMENTS[outcome.id], outcome).savefig(HERE / f"{name}.png", dpi=130)
+        draw(EXPERIMENTS[outcome.id], outcome).savefig(HERE / picture_name(outcome), dpi=130)
 
 
 if __name__ == "__main__":

@@ -62,9 +62,8 @@ def _section(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
         original = f"The original needs: {needs}."
     ran = [f"`{outcome.command}`: {outcome.about}.\n" for outcome in outcomes]
     status = "\n".join(ran or [f"Not run yet: `motionformer reproduce {name}`.\n"]) + f"\n{original}\n\n"
-    if experiment.here:
-        return title + status + "\n".join(map(_studied, outcomes))
-    return title + status + _table(experiment.cpu, outcomes)
+    tables = "\n".join(map(_studied, outcomes)) if experiment.here else _table(experiment.cpu, outcomes)
+    return title + status + tables + "".join(map(_picture, outcomes))
 
 
 def _recipes(rows: Sequence[Row]) -> str:
@@ -99,6 +98,16 @@ def _studied(outcome: Outcome) -> str:
         ]
         tables.append("\n".join([*head, *body]) + "\n")
     return "\n".join(tables)
+
+
+def picture_name(outcome: Outcome) -> str:
+    """Of the picture in `docs/figures`."""
+    return "-".join(filter(None, ("results", outcome.id, outcome.data))) + ".png"
+
+
+def _picture(outcome: Outcome) -> str:
+    what = f"{outcome.id.upper()}, {outcome.data or 'built-in data'}"
+    return f"\n![{what}](figures/{picture_name(outcome)})\n"
 
 
 def _ours(line: Line | None) -> str:
