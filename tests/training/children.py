@@ -55,6 +55,7 @@ def _run(output: str, moment: Moment | None, overrides: tuple[str, ...]) -> None
     from motionformer.training import make_recipe, train
 
     torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)  # as from a shell; workers of a fork server outlive a kill
     if moment is not None:
         MOMENTS[moment[0]](moment[1])
     train(make_recipe(SMALL, [f"output={output}", *overrides]), quiet=True)
