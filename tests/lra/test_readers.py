@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from motionformer.errors import AnnotationError
 from motionformer.lra.aan import FILES, read_aan, read_pairs
 from motionformer.lra.cifar import RECORD, grey, read_batch, read_cifar
-from motionformer.lra.examples import collate, hold_out, training_batches
+from motionformer.lra.examples import Example, collate, hold_out, training_batches
 from motionformer.lra.imdb import read_imdb
 
 
@@ -118,3 +119,17 @@ def test_the_real_files(shared: Path) -> None:
     assert [len(part) for part in (imdb.train, imdb.dev, imdb.test)] == [900, 100, 500]
     assert sum(imdb.dev[i].label for i in range(100)) == 50
     assert max(len(imdb.train[i].texts[0]) for i in range(900)) == 4000
+
+
+def test_parts_of_a_batch_have_like_lengths_and_lose_nothing() -> None:
+    rng = np.random.default_rng(0)
+    texts = [tuple(rng.integers(1, 9, n).astype(np.int16) for n in pair) for pair in [(3, 9), (7, 2), (1, 1), (5, 30)]]
+    batch = collate([Example(pair, label) for label, pair in enumerate(texts)])
+    parts = list(batch.parts(2))
+    assert [part.tokens.shape for part in parts] == [(2, 2, 7), (2, 2, 30)]
+    assert [label for part in parts for label in part.labels.tolist()] == [2, 1, 0, 3]
+    for part in parts:
+        assert torch.equal(part.mask, part.tokens != 0)
+        for row, label in zip(part.tokens, part.labels.tolist(), strict=True):
+            for tokens, text in zip(row, texts[label], strict=True):
+                assert tokens[tokens != 0].tolist() == text.tolist()

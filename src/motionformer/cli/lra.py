@@ -100,6 +100,9 @@ def train(
     dev_examples: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many only; all unless said.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/lra/…")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    at_a_time: Annotated[
+        int | None, typer.Option(min=1, help="Sequences a pass; same gradient.", show_default="4 on a CPU, else all")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU; as PyTorch likes unless said.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -137,7 +140,7 @@ def train(
                     highlight=False,
                 )
 
-        result = train_model(facts, splits, run, folder, device=device, report=report)
+        result = train_model(facts, splits, run, folder, device=device, at_a_time=at_a_time, report=report)
     if as_json:
         print(json.dumps(asdict(result), indent=2))
         return

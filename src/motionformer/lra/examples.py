@@ -44,6 +44,13 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         return Batch(self.tokens.to(device), self.mask.to(device), self.labels.to(device))
 
+    def parts(self, size: int) -> Iterator["Batch"]:
+        """The same examples, `size` of like length at a time, each part padded to its own longest only."""
+        lengths = self.mask.sum(dim=-1).amax(dim=-1)
+        for rows in lengths.argsort(stable=True).split(size):
+            longest = max(1, int(lengths[rows].max()))
+            yield Batch(self.tokens[rows, :, :longest], self.mask[rows, :, :longest], self.labels[rows])
+
 
 @dataclass(frozen=True)
 class Splits:

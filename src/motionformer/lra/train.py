@@ -24,6 +24,8 @@ from motionformer.lra.model import SequenceClassifier
 from motionformer.lra.tasks import Task
 
 Row = dict[str, float | int]
+AT_A_TIME_ON_CPU = 4
+"""Sequences of one pass: larger ones leave the cache and pad more (docs/decisions.md, "sequences of like length")."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,14 @@ def train(
     out: Path,
     *,
     device: str = "cpu",
+    at_a_time: int | None = None,
     report: Callable[[int, Row], None] = lambda step, row: None,
 ) -> Result:
-    """Train (or go on training) in folder `out`; `report` hears of each step and of each evaluation."""
+    """Train (or go on training) in folder `out`; `report` hears of each step and of each evaluation.
+
+    A step computes `at_a_time` sequences of like length at once (4 on a CPU, else all of them), which changes its time
+    and memory and nothing else: the gradient is that of the whole batch.
+    """
     run = run.complete(task)
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)  # weights, dropout and the start of the search for prototypes
@@ -81,29 +88,30 @@ def train(
         state.load(out / "last.pt")
     started = time.monotonic() - state.seconds
     dev = splits.dev if run.dev_examples is None else _first(splits.dev, run.dev_examples)
+    at_a_time = at_a_time or (AT_A_TIME_ON_CPU if device == "cpu" else run.batch)
     for batch in training_batches(splits.train, run.batch, run.seed, state.step, run.steps):
-        loss = state.learn(batch.to(torch.device(device)))
+        loss = state.learn(batch.to(torch.device(device)), at_a_time)
         report(state.step, {"loss": loss})
         if state.step % run.evaluate_every == 0 or state.step == run.steps:
             state.seconds = time.monotonic() - started
-            row = state.judge(accuracy(state.model, dev, run.batch, device))
+            row = state.judge(accuracy(state.model, dev, at_a_time, device))
             report(state.step, row)
             if state.is_best(row["dev_accuracy"]):
                 _write(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
             _write(out / "log.csv", _as_csv(state.rows).encode())
             state.save(out / "last.pt")
-    return _finish(state, splits.test, run, out, device)
+    return _finish(state, splits.test, run, out, at_a_time, device)
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, examples: Examples, batch: int, device: str = "cpu") -> float:
-    """The share of examples whose class the model gives."""
+    """The share of examples whose class the model gives, `batch` examples of like length computed at a time."""
     was_training = model.training
     model.eval()
     right = 0
-    for group in every_batch(examples, batch):
-        on_device = group.to(torch.device(device))
-        right += int((model(on_device.tokens, on_device.mask).argmax(dim=-1) == on_device.labels).sum())
+    for group in every_batch(examples, 16 * batch):
+        for part in group.to(torch.device(device)).parts(batch):
+            right += int((model(part.tokens, part.mask).argmax(dim=-1) == part.labels).sum())
     model.train(was_training)
     return right / len(examples)
 
@@ -122,16 +130,20 @@ class _State:
         self.rows: list[Row] = []
         self._losses: list[float] = []
 
-    def learn(self, batch: Batch) -> float:
-        loss = F.cross_entropy(self.model(batch.tokens, batch.mask), batch.labels)
+    def learn(self, batch: Batch, at_a_time: int) -> float:
         self.optimiser.zero_grad()
-        loss.backward()
+        loss = 0.0
+        for part in batch.parts(at_a_time):
+            logits = self.model(part.tokens, part.mask)
+            share = F.cross_entropy(logits, part.labels, reduction="sum") / len(batch.labels)
+            share.backward()
+            loss += share.item()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimiser.step()
         self.schedule.step()
         self.step += 1
-        self._losses.append(loss.item())
-        return self._losses[-1]
+        self._losses.append(loss)
+        return loss
 
     def judge(self, dev_accuracy: float) -> Row:
         loss = sum(self._losses) / len(self._losses)
@@ -178,9 +190,9 @@ class _State:
         torch.set_rng_state(content["random"])
 
 
-def _finish(state: _State, test: Examples, run: Run, out: Path, device: str) -> Result:
+def _finish(state: _State, test: Examples, run: Run, out: Path, at_a_time: int, device: str) -> Result:
     state.model.load_state_dict(_unpack(out / "best.pt")["model"])
-    test_accuracy = accuracy(state.model, test, run.batch, device)
+    test_accuracy = accuracy(state.model, test, at_a_time, device)
     result = Result(run, state.best, test_accuracy, state.best_step, state.seconds)
     _write(out / "result.json", json.dumps(asdict(result), indent=2).encode())
     return result
