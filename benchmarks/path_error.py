@@ -23,8 +23,10 @@ MODELS = ("motionformer-tiny", "joint-tiny", "divided-tiny")
 def main() -> None:
     options = parse_options()
     torch.set_num_threads(options.threads)
-    print("| model | frames | best layer, mean of heads | best head | all layers and heads | uniform map | stay |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print(
+        "| model | path | frames | best layer, mean of heads | best head | all layers and heads | uniform map | stay |"
+    )
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for name in MODELS:
         torch.manual_seed(options.seed)
         model = create_model(name)
@@ -45,12 +47,14 @@ def trained(model: Motionformer, folder: Path, options: argparse.Namespace) -> M
 
 def report(name: str, model: Motionformer, options: argparse.Namespace) -> None:
     chosen_on = path_error(model, MotionBenchmark(options.level, "train", options.clips, seed=options.seed + 1000))
-    errors = path_error(model, MotionBenchmark(options.level, "val", options.clips))
-    for frames, choice, error in (
-        ("all", chosen_on.everywhere, errors.everywhere),
-        ("disc whole", chosen_on.whole, errors.whole),
+    errors = path_error(model, MotionBenchmark(options.level, "test", options.clips))
+    for path, frames, choice, error in (
+        ("strongest", "all", chosen_on.peak_everywhere, errors.peak_everywhere),
+        ("strongest", "disc whole", chosen_on.peak_whole, errors.peak_whole),
+        ("mean", "all", chosen_on.everywhere, errors.everywhere),
+        ("mean", "disc whole", chosen_on.whole, errors.whole),
     ):
-        print(f"| {name} | {frames} ({error.num_places}) | {figures(choice, error)} |", flush=True)
+        print(f"| {name} | {path} | {frames} ({error.num_places}) | {figures(choice, error)} |", flush=True)
 
 
 def figures(choice: PathError, error: PathError) -> str:

@@ -20,7 +20,7 @@ def main() -> None:
         tab.goto(page.url)
         settle(tab)
         tab.click("#play")
-        tab.select_option("#layer", "2")
+        tab.select_option("#layer", "mean")
         click_disc(tab)
         tab.evaluate("state.step = 6; drawStages()")
         tab.screenshot(path=HERE / "serve-trace.png", full_page=True)

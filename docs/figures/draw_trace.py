@@ -24,7 +24,7 @@ def main() -> None:
         "joint": folder / f"easy-joint-tiny-seed{SEED}",
         "divided": folder / f"easy-divided-tiny-seed{SEED}",
     }
-    compare(models, CLIP, layer=2).save(HERE / "trace-schemes.png")
+    compare(models, CLIP, layer="mean").save(HERE / "trace-schemes.png")
     kinds = [
         trace(models["trajectory"], CLIP, what=what, layer=layer, name="trajectory")
         for what, layer in (("class-token", 2), ("rollout", "last"), ("gradcam", 3))

@@ -54,7 +54,9 @@ def test_a3_a_better_trajectory_model_is_a_gain(tmp_path: Path, monkeypatch: pyt
 def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("motionformer.reproduce.maps.CLIPS", 8)
     outcome = run("a4", tmp_path, *SMALL, "engine.devices=1", rows="t")  # trajectory, joint
-    assert [line.label for line in outcome.lines] == ["trajectory", "joint", "a path that stands still"]
+    each = ("", ", untrained", ", mean of the map")
+    wanted = [f"{scheme}{of}" for scheme in ("trajectory", "joint") for of in each]
+    assert [line.label for line in outcome.lines] == [*wanted, "a path that stands still"]
     assert all(0 < line.mean < 6 for line in outcome.lines)  # the frame is six patches wide
     assert (tmp_path / "a4-cpu-maps.png").stat().st_size > 10_000
     with pytest.raises(RecipeError, match="motionformer trace"):

@@ -8,7 +8,7 @@ import torch
 from motionformer.errors import TraceError
 from motionformer.trace.choice import choose_heads, choose_layers, pick_all
 from motionformer.trace.maps import split_row
-from motionformer.trace.paths import ellipse, expected_path, path_covariance
+from motionformer.trace.paths import ellipse, expected_path, path_covariance, peak_path
 from motionformer.trace.score import mean_places, torus_distance
 
 
@@ -38,6 +38,39 @@ class TestPaths:
         maps = torch.tensor([[0.0, 1.0]])
         assert expected_path(maps, places).tolist() == [[3.0, 4.0]]
         assert path_covariance(maps, places).abs().max() == 0
+
+    def test_the_peak_is_found_on_a_ground_that_draws_the_mean_to_the_middle(self) -> None:
+        grid = self.grid()
+        maps = torch.full((1, 49), 0.5 / 49, dtype=torch.float64)
+        maps[0, 8], maps[0, 9] = maps[0, 8] + 0.3, maps[0, 9] + 0.2  # second row, second and third column
+        assert peak_path(maps, grid, (4.0, 8.0)).tolist()[0] == pytest.approx([6.0 + 4.0 * 0.2 / 0.5, 12.0], rel=1e-2)
+        assert expected_path(maps, grid)[0, 1] == pytest.approx((12.0 + 28.0) / 2)
+
+    def test_of_two_peaks_the_higher_counts(self) -> None:
+        maps = torch.zeros(1, 49, dtype=torch.float64)
+        maps[0, 21], maps[0, 27] = 0.6, 0.4  # both ends of a row
+        assert peak_path(maps, self.grid(), (4.0, 8.0)).tolist() == [[2.0, 28.0]]
+
+    def test_what_is_the_same_everywhere_keeps_its_mean(self) -> None:
+        maps = torch.full((2, 49), 1 / 49, dtype=torch.float64)
+        found = peak_path(maps, self.grid(), (4.0, 8.0))
+        torch.testing.assert_close(found, torch.tensor([[14.0, 28.0]] * 2, dtype=torch.float64))
+
+    def test_a_peak_reaches_two_patches_and_no_further(self) -> None:
+        maps = torch.zeros(3, 49, dtype=torch.float64)
+        maps[:, 24] = 0.6
+        for frame, other in enumerate((26, 27, 38)):  # two and three patches to the right, two below
+            maps[frame, other] = 0.4
+        found = peak_path(maps, self.grid(), (4.0, 8.0))
+        share = (0.4 - 1 / 49) / (0.6 - 1 / 49 + 0.4 - 1 / 49)
+        wanted = [[14.0 + share * 8.0, 28.0], [14.0, 28.0], [14.0, 28.0 + share * 16.0]]
+        torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
+
+    @staticmethod
+    def grid() -> torch.Tensor:
+        """Seven by seven patches of 4 × 8 pixels."""
+        rows, columns = torch.meshgrid(torch.arange(7.0), torch.arange(7.0), indexing="ij")
+        return torch.stack((4.0 * columns + 2.0, 8.0 * rows + 4.0), dim=-1).flatten(0, 1).double()
 
     @pytest.mark.parametrize("angle", [0.0, 30.0, 80.0])
     def test_the_ellipse_of_a_turned_covariance(self, angle: float) -> None:

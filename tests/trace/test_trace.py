@@ -18,6 +18,7 @@ from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.trace import compare, path_error, trace
 from motionformer.trace.gradcam import Label, grad_cam
+from motionformer.weights import load_model
 
 TINY = ("motionformer-tiny", "joint-tiny", "divided-tiny")
 
@@ -244,12 +245,14 @@ class TestFiles:
 
 
 class TestPathError:
-    def test_equals_a_loop_over_clips(self) -> None:
+    @pytest.mark.parametrize("of", ["path", "peak"])
+    def test_equals_a_loop_over_clips(self, of: str) -> None:
         model, benchmark = make(), MotionBenchmark("easy", "val", 3)
-        errors = path_error(model, benchmark).everywhere
+        both = path_error(model, benchmark)
+        errors = {"path": both.everywhere, "peak": both.peak_everywhere}[of]
         wanted, stay = [], []
         for clip in benchmark:
-            path = trace(model, clip, layer=1, head=2).tracks[0].path
+            path = getattr(trace(model, clip, layer=1, head=2).tracks[0], of)
             for f in (0, 1, 3):  # the query is in frame 4, so in token frame 2
                 near = []
                 for place in (path[f].tolist(), clip.path[4].tolist()):
@@ -266,6 +269,14 @@ class TestPathError:
         assert errors.num_places == 9
         assert errors.by_head[1, 2].item() == pytest.approx(np.mean(wanted), abs=1e-4)
         assert errors.stay == pytest.approx(np.mean(stay), abs=1e-4)
+
+    def test_the_trained_model_looks_at_the_disc(self) -> None:
+        """Where it looks most is much nearer than staying where the query is; the mean of its maps is not."""
+        benchmark = MotionBenchmark("easy", "test", 24, frames=8, size=48)
+        errors = path_error(load_model("motion-tiny"), benchmark)
+        assert errors.peak_whole.overall < 0.7 * errors.peak_whole.stay
+        assert errors.peak_everywhere.overall < 0.8 * errors.peak_everywhere.stay
+        assert errors.whole.overall > errors.whole.stay
 
     def test_of_no_clips(self) -> None:
         with pytest.raises(TraceError, match="no clips"):

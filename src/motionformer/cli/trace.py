@@ -98,14 +98,15 @@ def _print_trace(trace: "Trace") -> None:
         query = trace.query
         what += f" of {query.x:.1f},{query.y:.1f} in frame {trace.clip.numbers[query.frame]}"
     table = Table(title=f"{trace.model}: {what}", title_justify="left")
-    for column in ("layer", "head", "frames", "share", "x", "y", "±x", "±y"):
+    for column in ("layer", "head", "frames", "share", "looks most at", "mean", "±x", "±y"):
         table.add_column(column, justify="right", no_wrap=True)
     for track in trace.tracks:
         for f in range(len(track.path)):
             tubelet = trace.geometry.tubelet
             numbers = trace.clip.numbers[f * tubelet : (f + 1) * tubelet]
             spread = track.covariance[f].diagonal().sqrt().tolist()
-            places = [f"{value:.1f}" for value in (*track.path[f].tolist(), *spread)]
+            places = ["{:.1f}, {:.1f}".format(*path[f].tolist()) for path in (track.peak, track.path)]
+            places += [f"{value:.1f}" for value in spread]
             frames = "–".join(map(str, sorted({numbers[0], numbers[-1]})))
             table.add_row(track.layer, track.head, frames, f"{float(track.map.mass[f]):.0%}", *places)
         table.add_section()

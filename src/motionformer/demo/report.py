@@ -49,7 +49,6 @@ def write_report(file: Path, model: Motionformer, facts: Facts) -> Path:
         confusion=svg(draw_confusion(confusion(facts.results), facts.results.header.class_names[SINGLE])),
         examples=show_examples(facts.results),
         filmstrips=show_filmstrips(model, facts),
-        best=facts.paths.whole.best_head,
         one_video=min(facts.videos.rglob("*.mp4")),
         machine=facts.run.card["machine"],
         software=facts.run.card["software"],
@@ -81,12 +80,11 @@ def show_examples(results: Results) -> list[dict[str, Any]]:
 
 
 def show_filmstrips(model: Motionformer, facts: Facts) -> list[dict[str, str]]:
-    """Where the patch on the disc looks, frame by frame, beside where the disc was; in the head that follows best."""
-    layer, head = facts.paths.whole.best_head
+    """Where the patch on the disc looks, frame by frame, beside where the disc was; mean of all layers and heads."""
     shown = []
     every = (facts.clips[i] for i in range(len(facts.clips)))
     for clip in islice(filter(_stays_inside, every), NUM_FILMSTRIPS):
-        found = trace(model, clip, layer=layer, head=head, name=facts.recipe.name)
+        found = trace(model, clip, layer="mean", name=facts.recipe.name)
         shown.append({"title": facts.clips.classes[clip.label], "picture": _png(found.to_png())})
     return shown
 

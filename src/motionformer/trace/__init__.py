@@ -2,7 +2,7 @@
 
 from motionformer.trace.clip import Clip, open_clip
 from motionformer.trace.kinds import KINDS
-from motionformer.trace.paths import ellipse, expected_path, path_covariance
+from motionformer.trace.paths import ellipse, expected_path, path_covariance, peak_path
 from motionformer.trace.query import Geometry, Query, find_geometry
 from motionformer.trace.result import Trace, Track
 from motionformer.trace.run import trace
@@ -26,5 +26,6 @@ __all__ = [
     "open_clip",
     "path_covariance",
     "path_error",
+    "peak_path",
     "trace",
 ]

@@ -115,7 +115,8 @@ def _veil(ax: Axes, trace: Trace) -> None:
 
 
 def _draw_path(ax: Axes, track: Track, f: int, count: int) -> None:
-    xs, ys = track.path[:count].T.numpy()
+    """The line goes where the map is strongest; the ellipse is the mean of the whole map and its spread."""
+    xs, ys = track.peak[:count].T.numpy()
     ax.plot(xs, ys, "-", color=INK, linewidth=2.4, alpha=0.6, solid_capstyle="round")
     ax.plot(xs, ys, "-", color=PATH, linewidth=1.2, marker="o", markersize=2.2, markeredgewidth=0)
     x, y = track.path[f].tolist()
@@ -124,7 +125,8 @@ def _draw_path(ax: Axes, track: Track, f: int, count: int) -> None:
         (x, y), long, short, angle=angle, facecolor="none", edgecolor=PATH, linewidth=0.9, linestyle=(0, (3, 2))
     )
     ax.add_patch(spread)
-    ax.plot(x, y, "o", color=PATH, markersize=5, markeredgecolor=INK, markeredgewidth=0.9)
+    ax.plot(x, y, "+", color=PATH, markersize=4, markeredgewidth=0.9)
+    ax.plot(*track.peak[f].tolist(), "o", color=PATH, markersize=5, markeredgecolor=INK, markeredgewidth=0.9)
 
 
 def _draw_truth(ax: Axes, trace: Trace, shown: int) -> None:
@@ -184,8 +186,10 @@ def _write_legend(figure: Figure, rows: Sequence[Row]) -> None:
     if any(row.trace.query for row in rows):
         patch = Line2D([], [], linestyle="", marker="s", markerfacecolor="none", markeredgecolor=QUERY, label="query")
         path = Line2D([], [], color="#7b8494", marker="o", markerfacecolor=PATH, markeredgecolor=INK, markersize=5)
-        path.set_label("expected path, one standard deviation")
-        handles += [patch, path]
+        path.set_label("where it looks most")
+        mean = Line2D([], [], linestyle=(0, (3, 2)), color="#7b8494", linewidth=0.9, marker="+", markersize=4)
+        mean.set_label("mean, one standard deviation")
+        handles += [patch, path, mean]
     if any(row.trace.clip.truth is not None for row in rows):
         handles.append(Line2D([], [], color=TRUTH, marker="P", markeredgecolor=INK, label="true path"))
     handles.append(Line2D([], [], color="#6b7386", linewidth=3, label="share of the frame"))

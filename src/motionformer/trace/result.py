@@ -25,6 +25,8 @@ class Track:
     path: Float64[Tensor, "f 2"]
     """The mean place of each token frame's map, (x, y) in pixels of the frame as it was decoded."""
     covariance: Float64[Tensor, "f 2 2"]
+    peak: Float64[Tensor, "f 2"]
+    """Where the map is strongest (`peak_path`): the line that pictures show."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Trace:
                 "x": float(track.path[f, 0]),
                 "y": float(track.path[f, 1]),
                 "covariance": track.covariance[f].tolist(),
+                "peak": dict(zip("xy", track.peak[f].tolist(), strict=True)),
                 "map": track.map.space[f].view(g.rows, g.columns).tolist(),
             }
             for f in range(len(track.path))

@@ -10,7 +10,7 @@ from motionformer.models import Motionformer
 from motionformer.trace.choice import Which
 from motionformer.trace.clip import Clip, Source, open_clip
 from motionformer.trace.kinds import KINDS, Question, Shown
-from motionformer.trace.paths import expected_path, path_covariance
+from motionformer.trace.paths import expected_path, path_covariance, peak_path
 from motionformer.trace.query import Geometry, Point, Query, find_geometry
 from motionformer.trace.result import Trace, Track
 from motionformer.trace.walk import evaluating
@@ -88,6 +88,12 @@ def _find_query(clip: Clip, geometry: Geometry, at: Point | None, needed: bool) 
 
 
 def _track(shown: Shown, geometry: Geometry) -> Track:
-    places = geometry.places()
-    path = expected_path(shown.map.space, places)
-    return Track(shown.layer, shown.head, shown.map, path, path_covariance(shown.map.space, places))
+    maps, places = shown.map.space, geometry.places()
+    return Track(
+        layer=shown.layer,
+        head=shown.head,
+        map=shown.map,
+        path=expected_path(maps, places),
+        covariance=path_covariance(maps, places),
+        peak=peak_path(maps, places, geometry.patch_size),
+    )

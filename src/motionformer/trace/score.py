@@ -1,10 +1,10 @@
 """How well attention follows the disc of the motion benchmark, whose path is known.
 
 The query is the patch at the disc's centre in the middle frame. In every other token frame, the error is the distance
-from the expected place of the map to the true centre, in patches. The world of the benchmark is a torus, so the
-distance is the shorter way around; but the expected place is an ordinary mean, and a disc that is half on the left
-border and half on the right one has none. So errors are given twice: over all frames, and over those in which the disc
-is whole.
+from where the map is to the true centre, in patches; where it is strongest (`peak_path`), and where it is on average
+(`expected_path`). The world of the benchmark is a torus, so the distance is the shorter way around; but a mean is an
+ordinary one, and a disc that is half on the left border and half on the right one has none. So errors are given twice:
+over all frames, and over those in which the disc is whole.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.trace.maps import split_row
-from motionformer.trace.paths import expected_path
+from motionformer.trace.paths import expected_path, peak_path
 from motionformer.trace.query import Geometry, find_geometry
 from motionformer.trace.run import prepare
 from motionformer.trace.walk import evaluating, walk
@@ -57,23 +57,26 @@ class PathError:
 
 @dataclass(frozen=True)
 class PathErrors:
-    """Over all frames but the query's own, and over those of them in which the disc does not touch the border."""
+    """Of the expected path and of the path of the peak: over all frames but the query's own, and over those of them in
+    which the disc does not touch the border."""
 
     everywhere: PathError
     whole: PathError
+    peak_everywhere: PathError
+    peak_whole: PathError
 
 
 def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progress = iter) -> PathErrors:
-    """The error of the expected path, over all clips of the benchmark."""
+    """The errors of both paths, over all clips of the benchmark."""
     if len(benchmark) == 0:
         raise TraceError("the mean error of no clips is not known: make the benchmark with some.")
     geometry = find_geometry(model.config, (benchmark.size, benchmark.size))
     with evaluating(model):
         places = [_measure(model, benchmark, geometry, index) for index in progress(range(len(benchmark)))]
-    errors = torch.cat([distances for distances, _ in places])
+    errors = torch.cat([distances for distances, _ in places], dim=1)
     whole = torch.cat([is_whole for _, is_whole in places])
     shape = model.config.depth, model.config.num_heads
-    return PathErrors(_mean(errors, shape), _mean(errors[whole], shape))
+    return PathErrors(*(_mean(of_path, shape) for path in errors for of_path in (path, path[whole])))
 
 
 def torus_distance(a: Float[Tensor, "*#place 2"], b: Float[Tensor, "*#place 2"], size: int) -> Float[Tensor, "*place"]:
@@ -93,8 +96,8 @@ def mean_places(path: Float[Tensor, "t 2"], tubelet: int, size: int) -> Float[Te
 
 def _measure(
     model: Motionformer, benchmark: MotionBenchmark, geometry: Geometry, index: int
-) -> tuple[Float64[Tensor, "f k"], Bool[Tensor, " f"]]:
-    """In each token frame but the query's own: the errors of all paths, and whether the disc is whole."""
+) -> tuple[Float64[Tensor, "2 f k"], Bool[Tensor, " f"]]:
+    """In each token frame but the query's own: the errors of all mean and peak paths, and whether the disc is whole."""
     clip, radius = benchmark[index], benchmark.scene(index).disc.radius * benchmark.size
     middle = len(clip.frames) // 2
     x, y = clip.path[middle].tolist()
@@ -104,14 +107,16 @@ def _measure(
     rows = torch.stack([layer.row(token) for _, layer in walk(model, frames, range(model.config.depth))])
     candidates = [*rows.flatten(0, 1), *rows.mean(dim=1), rows.mean(dim=(0, 1)), torch.ones_like(rows[0, 0])]
     num_frames = len(clip.frames) // geometry.tubelet
-    maps = [split_row(row, num_frames, model.config.num_prefix_tokens).space for row in candidates]
-    paths = list(expected_path(torch.stack(maps), geometry.places()))
-    paths.append(torch.tensor([[query.x, query.y]], dtype=torch.float64).expand(num_frames, 2))
+    maps = torch.stack([split_row(row, num_frames, model.config.num_prefix_tokens).space for row in candidates], dim=1)
+    still = torch.tensor([query.x, query.y], dtype=torch.float64).expand(num_frames, 1, 2)
+    places = geometry.places()
+    paths = [expected_path(maps, places), peak_path(maps, places, geometry.patch_size)]
+    paths = [torch.cat((path, still), dim=1) for path in paths]
     truth = mean_places(clip.path.double(), geometry.tubelet, benchmark.size)
-    distances = torus_distance(torch.stack(paths, dim=1), truth[:, None], benchmark.size) / geometry.patch_size[0]
+    distances = torus_distance(torch.stack(paths), truth[:, None], benchmark.size) / geometry.patch_size[0]
     is_whole = ((truth > radius) & (truth < benchmark.size - radius)).all(dim=1)
     others = torch.arange(num_frames) != query.token_frame
-    return distances[others], is_whole[others]
+    return distances[:, others], is_whole[others]
 
 
 def _mean(errors: Float64[Tensor, "places k"], shape: tuple[int, int]) -> PathError:

@@ -8,7 +8,7 @@ const STEP_MS = 380;
 const COLOURS = ["#4353c9", "#d9480f", "#2b8a3e", "#9c36b5", "#0b7285", "#e67700"];
 const HEAT = [[40, 11, 84], [101, 21, 110], [159, 42, 99], [212, 72, 66], [245, 125, 21], [250, 193, 39]]; // inferno, dark to bright
 const LEGENDS = {
-  trajectory: "Red: the patch you clicked. Heat: where it looks in each frame, from nothing to that frame's largest. White: the mean place, with one standard deviation.",
+  trajectory: "Red: the patch you clicked. Heat: where it looks in each frame, from nothing to that frame's largest. White line: where it looks most. Ellipse: the mean place, with one standard deviation.",
   "class-token": "Heat: where the class token looks, over the whole clip.",
   rollout: "Heat: what reaches the class token, or the patch you clicked, through all layers up to this one.",
   gradcam: "Heat: what speaks for the class.",
@@ -253,18 +253,18 @@ function drawPath(pen, trace, clip, step, scale, grows) {
   const tubelet = clip.numbers.length / frames.length, f = Math.floor(step / tubelet);
   const shown = grows ? frames.slice(0, f + 1) : frames;
   pen.beginPath();
-  shown.forEach(({ x, y }, i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+  shown.forEach(({ peak: { x, y } }, i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
   stroke(pen, "rgba(31,36,48,.6)", 4.5 * thick);
   stroke(pen, "#fff", 2.2 * thick);
-  for (const { x, y } of shown) disc(pen, [x, y], 2.4 * thick, "#fff", null, scale);
-  const { x, y, covariance: [[a, b], [, d]] } = frames[f];
+  for (const { peak } of shown) disc(pen, [peak.x, peak.y], 2.4 * thick, "#fff", null, scale);
+  const { x, y, peak, covariance: [[a, b], [, d]] } = frames[f]; // the ellipse is the mean and the spread of the whole map
   const middle = (a + d) / 2, off = Math.hypot((a - d) / 2, b);
   pen.beginPath();
   pen.ellipse(x, y, Math.sqrt(Math.max(middle + off, 0)), Math.sqrt(Math.max(middle - off, 0)), 0.5 * Math.atan2(2 * b, a - d), 0, 2 * Math.PI);
   pen.setLineDash([5 * thick, 4 * thick]);
   stroke(pen, "#fff", 1.6 * thick);
   pen.setLineDash([]);
-  disc(pen, [x, y], 5 * thick, "#fff", "#1f2430", scale);
+  disc(pen, [peak.x, peak.y], 5 * thick, "#fff", "#1f2430", scale);
   if (Math.floor(trace.query.frame / tubelet) === f) {
     const { width, height } = trace.patch_size;
     pen.beginPath();
