@@ -49,7 +49,7 @@ def trace(
     what: Annotated[What, typer.Option(help="What to show.")] = What.trajectory,
     label: Annotated[str | None, typer.Option(help="Class for gradcam, by name or number; else the predicted.")] = None,
     compare: Annotated[list[str] | None, typer.Option(help="Another model on the same clip; repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the expected paths as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print paths and maps as JSON.")] = False,
 ) -> None:
     from rich.console import Console
 
