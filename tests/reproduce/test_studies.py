@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from motionformer.cli import app
+from motionformer.data.motion import MotionBenchmark
 from motionformer.davis import find_sequences, read_mask
 from motionformer.errors import CheckpointError, RecipeError
 from motionformer.evaluation import evaluate, open_source
@@ -17,6 +18,7 @@ from motionformer.reproduce.following import make_discs
 from motionformer.reproduce.outcome import Outcome, by_group
 from motionformer.reproduce.request import Request
 from motionformer.reproduce.run import run_experiment
+from motionformer.trace import path_error
 from motionformer.video import open_video
 from motionformer.weights import load_model
 from tests.weights.test_image import timm_weights
@@ -58,6 +60,10 @@ def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.Mo
     wanted = [f"{scheme}{of}" for scheme in ("trajectory", "joint") for of in each]
     assert [line.label for line in outcome.lines] == [*wanted, "a path that stands still"]
     assert all(0 < line.mean < 6 for line in outcome.lines)  # the frame is six patches wide
+    model = load_model(next(tmp_path.glob("runs/motion-easy/seed-0/model")))
+    errors = path_error(model, MotionBenchmark("easy", "test", 8, frames=8, size=model.config.input.height))
+    measured = [errors.peak_whole.overall, errors.whole.overall, errors.whole.stay]
+    assert [outcome.lines[i].mean for i in (0, 2, -1)] == pytest.approx(measured)
     assert (tmp_path / "a4-cpu-maps.png").stat().st_size > 10_000
     with pytest.raises(RecipeError, match="motionformer trace"):
         run("a4", tmp_path, data=tmp_path)

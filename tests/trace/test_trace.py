@@ -17,6 +17,7 @@ from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.trace import compare, path_error, trace
+from motionformer.trace.draw import draw_filmstrip
 from motionformer.trace.gradcam import Label, grad_cam
 from motionformer.weights import load_model
 
@@ -235,6 +236,15 @@ class TestFiles:
             found.save(tmp_path / "t.bmp")
         with pytest.raises(TraceError, match="cannot be written"):
             found.save(tmp_path / "nowhere" / "t.json")
+
+    def test_pictures_and_json_show_where_it_looks_most(self) -> None:
+        found = trace(make(), "motion:easy/3")
+        peak = found.tracks[0].peak
+        assert not torch.equal(peak, found.tracks[0].path)
+        lines = [line.get_xydata() for line in draw_filmstrip(found.rows).axes[0].get_lines()]
+        assert any(line.shape == peak.shape and np.allclose(line, peak) for line in lines)
+        written = [frame["peak"] for frame in found.to_dict()["tracks"][0]["token_frames"]]
+        assert [[place["x"], place["y"]] for place in written] == peak.tolist()
 
     def test_too_many_rows(self) -> None:
         found = trace(
