@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import AnnotationError
+from motionformer.lra.listops import read_tsv
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 SMALL = ["--train", "8", "--dev", "4", "--test", "4"]
@@ -28,6 +29,12 @@ def test_make_then_train_then_train_again(tmp_path: Path) -> None:
     result = json.loads(again.stdout)
     assert result["run"]["steps"] == 2
     assert 0 <= result["test_accuracy"] <= 1
+
+
+def test_make_shorter_expressions(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["lra", "make", "listops", str(tmp_path), *SMALL, "--lengths", "60", "120"])
+    assert result.exit_code == 0, result.output
+    assert all(60 < len(example.texts[0]) < 120 for example in read_tsv(tmp_path / "basic_train.tsv"))
 
 
 def test_make_pathfinder(tmp_path: Path) -> None:
@@ -52,6 +59,8 @@ def test_costs() -> None:
         (["train", "image", "--attend", "exact"], "not generated"),
         (["train", "chess", "--attend", "exact"], "chess"),
         (["make", "text", "out"], "text"),
+        (["make", "listops", "out", "--lengths", "10", "20"], "50 or more"),
+        (["make", "pathfinder", "out", "--lengths", "100", "200"], "only ListOps has lengths"),
     ],
 )
 def test_wrong_usage(words: list[str], reason: str) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from motionformer.errors import AnnotationError
 from motionformer.lra.listops import (
-    MAX_LENGTH,
-    MIN_LENGTH,
+    LENGTHS,
     NUMBER,
     OPERATORS,
     ListOps,
@@ -57,7 +56,7 @@ def test_values_equal_the_recursion_and_lengths_are_allowed() -> None:
     operators, depths = set(), []
     for index in range(30):
         words = ListOps("train").words(index)
-        assert MIN_LENGTH < len(words) < MAX_LENGTH
+        assert LENGTHS[0] < len(words) < LENGTHS[1]
         assert evaluate(words) == literal_value(words)
         depth = deepest = 0
         for at, word in enumerate(words):
@@ -69,6 +68,14 @@ def test_values_equal_the_recursion_and_lengths_are_allowed() -> None:
         depths.append(deepest)
     assert operators == set(OPERATORS)
     assert max(depths) == 9  # an operator stands above the tenth level, never on it
+
+
+def test_shorter_ones_can_be_made() -> None:
+    made = ListOps("train", 40, lengths=(100, 200))
+    assert all(100 < len(made.words(index)) < 200 for index in range(40))
+    for wrong in ((20, 100), (100, 110), (500, 3000)):
+        with pytest.raises(ValueError, match=f"more than {wrong[0]} and fewer than {wrong[1]} tokens cannot be made"):
+            ListOps("train", 40, lengths=wrong)
 
 
 def arguments(words: list[str], at: int) -> int:

@@ -40,6 +40,8 @@ An example depends on the seed, its split and its number only, so a smaller set 
 
     motionformer lra make listops data/listops
 
+    motionformer lra make listops data/short --lengths 100 200
+
     motionformer lra make pathfinder data/pathfinder --train 20000 --dev 2000 --test 2000 --workers 8
 """
 TRAIN_HELP = """Train the small model of the comparison on one task, and test its best checkpoint.
@@ -74,15 +76,30 @@ def make(
     test: Annotated[int | None, typer.Option(min=1, help="Test examples.", show_default="as published")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed is another set.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    lengths: Annotated[
+        tuple[int, int] | None,
+        typer.Option(help="ListOps: tokens, more than / fewer than.", show_default="500 2000, as published"),
+    ] = None,
 ) -> None:
     from motionformer.lra import listops, pathfinder
 
     module = listops if task is MadeTask.listops else pathfinder
     counts = {split: count or module.SPLITS[split] for split, count in (("train", train), ("val", dev), ("test", test))}
-    write = listops.write_listops if task is MadeTask.listops else pathfinder.write_pathfinder
+    if task is MadeTask.listops:
+        try:
+            allowed = listops.check_lengths(lengths or listops.LENGTHS)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--lengths") from error
+        written = listops.write_listops(out, counts, seed, workers, allowed)
+    elif lengths is not None:
+        raise typer.BadParameter(
+            "pictures of Pathfinder have one size: only ListOps has lengths.", param_hint="--lengths"
+        )
+    else:
+        written = pathfinder.write_pathfinder(out, counts, seed, workers)
     with _progress() as progress:
         bar = progress.add_task(f"making {task.value}", total=sum(counts.values()))
-        for done in write(out, counts, seed, workers):
+        for done in written:
             progress.update(bar, completed=done)
     print(f"{out}: {', '.join(f'{count:,} {split}' for split, count in counts.items())} examples, seed {seed}")
 

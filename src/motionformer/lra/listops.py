@@ -28,15 +28,19 @@ NUMBER = {word: number for number, word in enumerate(VOCABULARY)}
 MAX_DEPTH = 10
 MAX_ARGUMENTS = 10
 OPERATOR_PROBABILITY = 0.25
-MIN_LENGTH, MAX_LENGTH = 500, 2000
+Lengths = tuple[int, int]
+LENGTHS: Lengths = (500, 2000)
+"""Made expressions are longer than the first and shorter than the second, in tokens."""
+MAX_LENGTH = LENGTHS[1]
+"""What the model has places for."""
 SPLITS = {"train": 96_000, "val": 2_000, "test": 2_000}
 
 
 class ListOps:
     """Made examples: item i depends on the seed, the split and i only."""
 
-    def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
-        self.split, self.seed = split, seed
+    def __init__(self, split: str, count: int | None = None, seed: int = 0, lengths: Lengths = LENGTHS) -> None:
+        self.split, self.seed, self.lengths = split, seed, check_lengths(lengths)
         self.count = count_examples(split, count, SPLITS)
 
     def __len__(self) -> int:
@@ -45,19 +49,32 @@ class ListOps:
     def words(self, index: int) -> list[str]:
         """The expression, token by token."""
         check_index(index, self.count)
-        return draw_expression(random.Random(f"listops {self.seed} {self.split} {index}"))
+        return draw_expression(random.Random(f"listops {self.seed} {self.split} {index}"), self.lengths)
 
     def __getitem__(self, index: int) -> Example:
         words = self.words(index)
         return Example((encode(words),), evaluate(words))
 
 
-def make_listops(seed: int = 0) -> Splits:
+def make_listops(seed: int = 0, lengths: Lengths = LENGTHS) -> Splits:
     """The three splits, each example made when it is asked for."""
-    return Splits(ListOps("train", seed=seed), ListOps("val", seed=seed), ListOps("test", seed=seed))
+    return Splits(*(ListOps(split, seed=seed, lengths=lengths) for split in SPLITS))
 
 
-def write_listops(folder: Path, counts: dict[str, int], seed: int = 0, workers: int = 1) -> Iterator[int]:
+def check_lengths(lengths: Lengths) -> Lengths:
+    """`lengths`, if expressions of that many tokens are neither too alike nor too rare to be a data set."""
+    shortest, longest = lengths
+    if shortest < 50 or not 1.2 * shortest <= longest <= MAX_LENGTH:
+        raise ValueError(
+            f"expressions of more than {shortest} and fewer than {longest} tokens cannot be made: the first is 50 or "
+            f"more, the second at least 1.2 times the first and at most {MAX_LENGTH}."
+        )
+    return lengths
+
+
+def write_listops(
+    folder: Path, counts: dict[str, int], seed: int = 0, workers: int = 1, lengths: Lengths = LENGTHS
+) -> Iterator[int]:
     """Write `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`; yields the number of examples so far."""
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
@@ -65,7 +82,7 @@ def write_listops(folder: Path, counts: dict[str, int], seed: int = 0, workers: 
         part = folder / f"basic_{split}.tsv.part"
         with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write("Source\tTarget\n")
-            for words in in_order(ListOps(split, count, seed).words, count, workers):
+            for words in in_order(ListOps(split, count, seed, lengths).words, count, workers):
                 file.write(f"{to_pairs(words)}\t{evaluate(words)}\n")
                 done += 1
                 yield done
@@ -144,22 +161,23 @@ def to_pairs(words: Sequence[str]) -> str:
     return " ".join(stack)
 
 
-def draw_expression(rng: random.Random) -> list[str]:
+def draw_expression(rng: random.Random, lengths: Lengths = LENGTHS) -> list[str]:
     """One expression of an allowed length: drawn again and again until the length fits, as published."""
+    shortest, longest = lengths
     while True:
         words: list[str] = []
-        _extend(words, 1, rng)
-        if MIN_LENGTH < len(words) < MAX_LENGTH:
+        _extend(words, 1, rng, longest)
+        if shortest < len(words) < longest:
             return words
 
 
-def _extend(words: list[str], depth: int, rng: random.Random) -> None:
-    if len(words) >= MAX_LENGTH:  # too long already, whatever follows
+def _extend(words: list[str], depth: int, rng: random.Random, longest: int = MAX_LENGTH) -> None:
+    if len(words) >= longest:  # too long already, whatever follows
         return
     if depth >= MAX_DEPTH or rng.random() >= OPERATOR_PROBABILITY:
         words.append(str(int(10 * rng.random())))
         return
     words.append(list(OPERATORS)[int(len(OPERATORS) * rng.random())])
     for _ in range(2 + int((MAX_ARGUMENTS - 1) * rng.random())):
-        _extend(words, depth + 1, rng)
+        _extend(words, depth + 1, rng, longest)
     words.append(CLOSE)
