@@ -130,6 +130,12 @@ def test_classes_are_matched_by_name() -> None:
     assert match_classes(config, ("0", "1", "2"))[0] == {"class": [0, 1, 2]}  # numbers, not names
     assert match_classes(config, ()) == ({"class": [0, 1, 2]}, {"class": ("c", "a", "b")})
     assert match_classes(ModelConfig(num_classes=3), ("a", "b", "c"))[0] == {"class": [0, 1, 2]}
+    # numbers that are names on both sides: as folders (sorted as text), as a list's indices, as `finetune` writes them
+    texts = tuple(sorted(str(index) for index in range(12)))
+    written = ModelConfig(num_classes=12, labels=tuple(f"class {name}" for name in texts))
+    assert match_classes(written, texts)[0] == {"class": list(range(12))}
+    columns = match_classes(written, tuple(str(index) for index in range(12)))[0]["class"]
+    assert [texts[column] for column in columns] == [str(index) for index in range(12)]
     assert order_note(config, ("a", "b", "c")) is None
     assert "in the data's order: 'a', 'b', 'c'" in str(order_note(ModelConfig(num_classes=3), ("a", "b", "c")))
 
@@ -139,6 +145,7 @@ def test_classes_are_matched_by_name() -> None:
     [
         (ModelConfig(num_classes=4), ("a", "b", "c"), "the model has 4 classes, the data has 3 .'a', 'b', 'c'."),
         (ModelConfig(num_classes=2, labels=("a", "b")), ("a", "x"), "the data has 'x', which the model does not know"),
+        (ModelConfig(num_classes=2, labels=("class 3", "class 5")), ("3", "7"), "has '7', .* the model has '5'"),
         (ModelConfig(num_classes={"verb": 2, "noun": 2}), ("a", "b"), "predicts verb and noun, the data is labelled"),
         (ModelConfig(num_classes={"verb": 2}), {"verb": ("a",)}, "2 classes of verb, the data has 1"),
         (ModelConfig(num_classes=0), ("a", "b"), "gives features"),

@@ -112,7 +112,7 @@ def test_a_class_of_one_video_is_refused(tmp_path: Path) -> None:
         split_by_class(open_dataset(tmp_path))
 
 
-@pytest.mark.parametrize("classes", [("left, up", "right"), ("1", "7")])
+@pytest.mark.parametrize("classes", [("left, up", "right"), ("1", "7"), ("1", "7", "other")])
 def test_lists_lead_back_to_the_videos(classes: tuple[str, ...], tmp_path: Path) -> None:
     """Also for names with commas, and for numbers, which a list would take for indices."""
     for name in classes:

@@ -17,7 +17,19 @@ from motionformer.errors import AnnotationError
 COLUMNS = ("path", "label", "start", "end")
 SEVERAL = "labels"
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
+CALLED = "class "
 SYNONYMS = {"video": "path", "file": "path", "filename": "path", "class": "label", "label_id": "label"}
+
+
+def writable_name(name: str) -> str:
+    """A class name as a list can hold it: a bare number would be an index, so `7` is written as `class 7`."""
+    return CALLED + name if WHOLE_NUMBER.fullmatch(name) else name
+
+
+def original_name(written: str) -> str:
+    """What `writable_name` was given: `class 7` is class `7`."""
+    name = written.removeprefix(CALLED)
+    return name if WHOLE_NUMBER.fullmatch(name) else written
 
 
 def read_plain_list(

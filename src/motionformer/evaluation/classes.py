@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
+from motionformer.data.plain_list import original_name
 from motionformer.data.record import ClassNames
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import Scoring, Sigmoid, find_scoring
@@ -82,18 +83,20 @@ def order_note(config: ModelConfig, names: ClassNames) -> str | None:
 
 
 def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    numbered = all(name == str(index) for index, name in enumerate(wanted))
-    if numbered:  # a list with numbers for labels: no names to compare
-        return list(range(len(wanted)))
-    place = {name: index for index, name in enumerate(have)}
-    strange = [name for name in wanted if name not in place]
+    """Places in `have` of the names in `wanted`; `7` and `class 7` are the same name."""
+    known, asked = ([original_name(name) for name in names] for names in (have, wanted))
+    numbers = [str(index) for index in range(len(asked))]
+    if asked == numbers and set(known) != set(numbers):  # a list with numbers for labels: no names to compare
+        return list(range(len(asked)))
+    place = {name: index for index, name in enumerate(known)}
+    strange = [name for name in asked if name not in place]
     if strange:
-        missing = [name for name in have if name not in set(wanted)]
+        missing = [name for name in known if name not in set(asked)]
         raise EvaluationError(
             f"model and data have {len(have)} classes each, but not the same: the data has {_some(strange)}, which the"
             f" model does not know; the model has {_some(missing)}, which the data does not."
         )
-    return [place[name] for name in wanted]
+    return [place[name] for name in asked]
 
 
 def _own_names(config: ModelConfig, task: str, size: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from motionformer.data.plain_list import writable_name
 from motionformer.data.record import SEPARATOR, Annotations, Record, classes_of
 from motionformer.errors import AnnotationError
 
@@ -84,17 +85,16 @@ def write_list(annotations: Annotations, file: Path) -> None:
     """As `path,label[,start,end]` with absolute paths and names of classes, for `open_dataset`; a column `labels` where
     videos have any number of classes.
 
-    Where classes are called by numbers they are written as `class 7`: a bare number in a list is an index.
+    A class that is called by a number is written as `class 7`: a bare number in a list is an index.
     """
     assert isinstance(annotations.class_names, tuple), "several tasks have lists of their own"
-    prefix = "class " if all(name.isdigit() for name in annotations.class_names) else ""
     with file.open("w", newline="", encoding="utf-8") as handle:
         rows = csv.writer(handle, lineterminator="\n")
         pieces = any(record.start is not None or record.end is not None for record in annotations)
         column = "labels" if annotations.is_multi_label else "label"
         rows.writerow(["path", column, "start", "end"] if pieces else ["path", column])
         for record in annotations:
-            names = [prefix + annotations.class_names[label] for label in classes_of(record.label)]
+            names = [writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
             row = [str(record.path.resolve()), SEPARATOR.join(names)]
             times = ["" if time is None else repr(time) for time in (record.start, record.end)]
             rows.writerow(row + times if pieces else row)
