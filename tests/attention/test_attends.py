@@ -129,6 +129,35 @@ def test_padding_changes_nothing(attend: object) -> None:
 
 
 @every
+def test_a_hidden_frame_is_seen_by_nobody(attend: object) -> None:
+    """What stands in a wholly masked frame changes no query that is not masked, and its own pooled values are zero."""
+    q, k, v = qkv()
+    one = made(attend)
+    mask = torch.ones(2, 24, dtype=torch.bool)
+    mask[0, 6:12] = False
+    mask[1, :12] = False
+
+    def with_junk(x: Tensor) -> Tensor:
+        return torch.where(mask[:, None, :, None], x, 100 * torch.randn_like(x))
+
+    expected = one(q, k, v, 4, key_mask=mask, query_mask=mask)
+    found = one(with_junk(q), with_junk(k), with_junk(v), 4, key_mask=mask, query_mask=mask)
+    seen = mask[:, None, :, None, None].expand_as(expected)
+    torch.testing.assert_close(found[seen], expected[seen])
+    assert (expected[0, :, :, 1] == 0).all()
+    assert (expected[0, :, :, 2] != 0).any()
+
+
+@every
+def test_where_everything_is_hidden_nothing_is_pooled(attend: object) -> None:
+    q, k, v = qkv()
+    mask = torch.tensor([True, False])[:, None].expand(2, 24)
+    found = made(attend)(q, k, v, 4, key_mask=mask, query_mask=mask)
+    assert (found[1] == 0).all()
+    assert (found[0] != 0).any()
+
+
+@every
 def test_gradients(attend: object) -> None:
     q, k, v = (x.requires_grad_() for x in qkv(n=8, m=8, b=1, h=2))
     one = made(attend)

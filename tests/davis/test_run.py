@@ -45,6 +45,17 @@ def test_following_beats_copying_and_files_say_the_same(tmp_path: Path) -> None:
         assert (video.metadata.num_frames, video.metadata.height) == (6, 96)
 
 
+def test_a_weak_label_wins_where_it_is_strongest() -> None:
+    """Layers are compared after each is stretched to 0 … 1; one that is the same everywhere wins nowhere."""
+    label = torch.full((3, 4, 4), 0.2)
+    label[0] = 0.7
+    label[0, :, 3] = 0.6  # the background gives way a little in the last column, where object 5 is never ahead of it
+    label[1, :, 3] = 0.3
+    found = decide(label, [5, 9], (4, 4))
+    assert found[:, 3].tolist() == [5] * 4
+    assert (found[:, :3] == 0).all()
+
+
 def test_several_objects_stay_apart(tmp_path: Path) -> None:
     frames, masks = disc_clip(4, frames=4, size=96)
     other, other_masks = disc_clip(1, frames=4, size=96)

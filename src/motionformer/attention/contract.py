@@ -31,7 +31,8 @@ class Attend(nn.Module, ABC):
     ) -> Pool:
         """Do the work that is shared by all queries; the result answers any chunk of them.
 
-        `bias` is added to the logits of each key; no frame of it is −inf throughout (see `split_bias`).
+        `bias` is added to the logits of each key; −inf hides it, and a frame may be hidden throughout: what is pooled
+        from it must be finite (see `finite_frames`), and nothing else may depend on it.
         `query_mask` is True for real queries: padded ones are never used as prototypes.
         """
 
@@ -59,8 +60,7 @@ def split_bias(
 ) -> tuple[Float[Tensor, "b {frames} s"] | None, Bool[Tensor, "b {frames}"] | None]:
     """A mask and a bias over keys as one additive bias per frame, and which frames show any key at all.
 
-    A frame without a visible key would be a softmax over nothing: its bias is set to zero here, so that it stays
-    finite, and the caller leaves the frame out.
+    The caller leaves out what was pooled from the others.
     """
     if key_mask is None and key_bias is None:
         return None, None
@@ -68,5 +68,14 @@ def split_bias(
     if key_mask is not None:
         bias = bias.expand(key_mask.shape).masked_fill(~key_mask, -float("inf"))
     bias = rearrange(bias, "b (f s) -> b f s", f=frames)
-    visible = (bias != -float("inf")).any(dim=-1)
-    return bias.masked_fill(~visible[..., None], 0.0), visible
+    return bias, is_visible(bias).any(dim=-1)
+
+
+def is_visible(bias: Float[Tensor, "b f s"]) -> Bool[Tensor, "b f s"]:
+    """Which keys are not hidden."""
+    return bias != -float("inf")
+
+
+def finite_frames(bias: Float[Tensor, "b f s"]) -> Float[Tensor, "b f s"]:
+    """Zero where a frame has no visible key: a softmax over nothing would be no number."""
+    return bias.masked_fill(~is_visible(bias).any(dim=-1, keepdim=True), 0.0)

@@ -10,7 +10,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.contract import Attend, Pool, finite_frames
 
 
 class ExactAttention(Attend):
@@ -30,7 +30,7 @@ class ExactAttention(Attend):
         query_mask: Bool[Tensor, "b n"] | None = None,
     ) -> Pool:
         k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
-        mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
+        mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
 
         def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
             dropout = self.dropout if self.training else 0.0
@@ -61,11 +61,12 @@ class SpaceTimeNormAttention(Attend):
         query_mask: Bool[Tensor, "b n"] | None = None,
     ) -> Pool:
         values = rearrange(v, "b h (f s) e -> b h f s e", f=frames)
+        mask = None if bias is None else finite_frames(rearrange(bias, "b f s -> b 1 (f s)"))
 
         def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
             logits = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-            if bias is not None:
-                logits = logits + rearrange(bias, "b f s -> b 1 1 (f s)")
+            if mask is not None:
+                logits = logits + mask[:, None]
             weights = softmax(logits).to(values.dtype)
             weights = F.dropout(weights, self.dropout, self.training)
             by_frame = rearrange(weights, "b h n (f s) -> b h f n s", f=frames)

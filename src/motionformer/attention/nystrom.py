@@ -10,7 +10,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.contract import Attend, Pool, finite_frames, is_visible
 from motionformer.attention.exact import softmax
 from motionformer.attention.prototypes import segment_means
 
@@ -40,13 +40,13 @@ class NystromAttention(Attend):
         query_mask: Bool[Tensor, "b n"] | None = None,
     ) -> Pool:
         scale = q.shape[-1] ** -0.25
-        key_mask = None if bias is None else rearrange(bias != -float("inf"), "b f s -> b (f s)")
+        key_mask = None if bias is None else rearrange(is_visible(bias), "b f s -> b (f s)")
         num = min(self.num_landmarks, q.shape[2], k.shape[2])
         mean_q = _landmarks(q * scale, num, frames, query_mask)
         mean_k = _landmarks(k * scale, num, frames, key_mask)
         keys, values = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k * scale, v))
         readers = repeat(mean_q, "b h r d -> (b f) h r d", f=frames).to(keys.dtype)
-        mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
+        mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
         read = F.scaled_dot_product_attention(readers, keys, values, attn_mask=mask, scale=1.0)
         inverse = iterative_inverse(softmax(mean_q @ mean_k.transpose(-1, -2)), self.inverse_steps)
         together = inverse @ rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)

@@ -13,7 +13,7 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.contract import Attend, Pool, finite_frames, is_visible
 from motionformer.attention.exact import softmax
 from motionformer.attention.prototypes import Choice, segment_means, select_prototypes, take_tokens
 
@@ -123,7 +123,7 @@ class OrthoformerAttention(Attend):
         k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
         b = prototypes.shape[0]
         each = rearrange(prototypes.expand(-1, -1, frames, -1, -1), "b h f r d -> (b f) h r d").to(k.dtype)
-        mask = None if bias is None else rearrange(bias, "b f s -> (b f) 1 1 s")
+        mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
         values = F.scaled_dot_product_attention(each, k, v, attn_mask=mask, scale=1.0)
         values = rearrange(values, "(b f) h r e -> b h f r e", b=b)
         if self.ridge == 0.0:
@@ -162,7 +162,7 @@ def _append_keys(tokens: Tensor, mask: Tensor | None, k: Tensor, bias: Tensor | 
         real_q = tokens.new_ones(tokens.shape[:-1], dtype=torch.bool) if mask is None else mask
         real_k = keys.new_ones(keys.shape[:-1], dtype=torch.bool)
         if bias is not None:
-            visible = rearrange(bias != -float("inf"), "b f s -> b (f s)")
+            visible = rearrange(is_visible(bias), "b f s -> b (f s)")
             real_k = repeat(visible, "b (g m) -> b h g m", h=k.shape[1], g=groups)
         mask = torch.cat((real_q, real_k), dim=-1)
     return torch.cat((tokens, keys), dim=-2), mask

@@ -30,9 +30,10 @@ class PerformerAttention(Attend):
     ) -> Pool:
         logits, half_norm = self._logits(k)
         mask = None if bias is None else rearrange(bias, "b f s -> b 1 (f s) 1").to(logits.dtype)
-        largest = logits if mask is None else logits.masked_fill(mask == -float("inf"), -float("inf"))
-        largest = largest.amax(dim=(-1, -2), keepdim=True)
-        features = self._features(logits, half_norm, largest)
+        if mask is not None:
+            logits = logits.masked_fill(mask == -float("inf"), -float("inf"))
+        largest = logits.amax(dim=(-1, -2), keepdim=True)
+        features = self._features(logits, half_norm, largest.masked_fill(largest == -float("inf"), 0.0))
         if mask is not None:
             features = features * mask.exp()
         by_frame = rearrange(features, "b h (f s) m -> b h f m s", f=frames)
@@ -44,6 +45,7 @@ class PerformerAttention(Attend):
             features = self._features(logits, half_norm, logits.amax(dim=-1, keepdim=True))
             above = torch.einsum("bhnm,bhfme->bhnfe", features, read)
             below = torch.einsum("bhnm,bhfm->bhnf", features, total)
+            below = below.clamp(min=torch.finfo(below.dtype).tiny)  # zero only where a frame has no visible key
             pooled: Tensor = (above / below[..., None]).to(v.dtype)
             return pooled
 

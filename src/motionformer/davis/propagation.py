@@ -49,7 +49,12 @@ def to_grid(layers: Float[Tensor, "o H W"], grid: tuple[int, int] | torch.Size) 
 def decide(
     label: Float[Tensor, "o y x"], objects: list[int], size: tuple[int, int] | torch.Size
 ) -> UInt8[Tensor, "H W"]:
-    """The object of each pixel: labels enlarged smoothly, and the greatest wins."""
+    """The object of each pixel: labels enlarged smoothly, each layer stretched to 0 … 1, and the greatest wins.
+
+    Without the stretch a thin object, whose label is weak wherever it is, loses to the background all over.
+    """
     layers = F.interpolate(label[None], size=tuple(size), mode="bilinear", align_corners=False)[0]
+    layers = layers - layers.amin(dim=(1, 2), keepdim=True)
+    layers = layers / layers.amax(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(layers.dtype).tiny)
     numbers = torch.tensor([0, *objects], dtype=torch.uint8, device=label.device)
     return numbers[layers.argmax(dim=0)].cpu()
