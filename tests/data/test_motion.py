@@ -217,6 +217,15 @@ def test_workers_give_the_same_clips() -> None:
         assert label_a.tolist() == label_b.tolist() == list(range(8))
 
 
+def test_a_stride_leaves_frames_out() -> None:
+    sparse = MotionBenchmark("hard", "val", 8, frames=4, stride=3)[5]
+    dense = MotionBenchmark("hard", "val", 8, frames=10)[5]
+    assert torch.equal(sparse.frames, dense.frames[::3])
+    assert torch.equal(sparse.path, dense.path[::3])
+    with pytest.raises(ValueError, match="0 apart"):
+        MotionBenchmark("easy", stride=0)
+
+
 def test_pairs_with_the_transforms() -> None:
     clip = MotionBenchmark("easy")[0]
     pixels = eval_transform(InputSpec(frames=8, height=48, width=48))(clip.frames)

@@ -91,16 +91,16 @@ def test_the_split_made_for_evaluation_is_the_default(videos: Path, tmp_path: Pa
 
 
 def test_the_motion_benchmark_is_a_source() -> None:
-    spec = InputSpec(frames=4, height=32, width=32)
+    spec = InputSpec(frames=4, stride=2, height=32, width=32)
     source = open_source("motion:easy:10", spec, split="val", seed=3)
     views = source.read(6)
-    clip = MotionBenchmark("easy", "val", 10, frames=4, size=32, seed=3)[6]
+    clip = MotionBenchmark("easy", "val", 10, frames=4, stride=2, size=32, seed=3)[6]
     assert isinstance(views, torch.Tensor)
     assert torch.equal(views, eval_transform(spec)(clip.frames)[None])
     assert [entry.label for entry in source.entries] == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
     assert source.class_names == CLASSES
-    with pytest.raises(EvaluationError, match="makes 4 frames of 32 × 32; the model takes 8"):
-        MotionVideos(MotionBenchmark(frames=4, size=32), replace(spec, frames=8))
+    with pytest.raises(EvaluationError, match="makes 4 frames, 1 apart, of 32 × 32; the model takes 4, 2 apart"):
+        MotionVideos(MotionBenchmark(frames=4, size=32), spec)
 
 
 @pytest.mark.parametrize(

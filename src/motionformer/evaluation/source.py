@@ -63,7 +63,8 @@ def _open_motion(
         raise EvaluationError(f"{data}: makes square clips; the model takes {spec.height} × {spec.width}.")
     chosen: Split = "train" if split == "train" else "val" if split == "val" else "test"
     clips = int(count or MOTION_CLIPS)
-    return MotionVideos(MotionBenchmark(level, chosen, clips, frames=spec.frames, size=spec.height, seed=seed), spec)
+    shape = {"frames": spec.frames, "stride": spec.stride, "size": spec.height}
+    return MotionVideos(MotionBenchmark(level, chosen, clips, seed=seed, **shape), spec)
 
 
 def _evaluation_split(path: Path, kind: Kind) -> str | None:

@@ -102,10 +102,11 @@ class MotionVideos:
     num_views = num_crops = 1
 
     def __init__(self, benchmark: MotionBenchmark, spec: InputSpec) -> None:
-        if (benchmark.frames, benchmark.size, benchmark.size) != (spec.frames, spec.height, spec.width):
+        made = benchmark.frames, benchmark.stride, benchmark.size, benchmark.size
+        if made != (spec.frames, spec.stride, spec.height, spec.width):
             raise EvaluationError(
-                f"the motion benchmark makes {benchmark.frames} frames of {benchmark.size} × {benchmark.size}; the"
-                f" model takes {spec.frames} of {spec.height} × {spec.width}."
+                f"the motion benchmark makes {benchmark.frames} frames, {benchmark.stride} apart, of {benchmark.size} ×"
+                f" {benchmark.size}; the model takes {spec.frames}, {spec.stride} apart, of {spec.height} × {spec.width}."
             )
         self.benchmark, self.spec = benchmark, spec
         self.class_names: tuple[str, ...] = benchmark.classes

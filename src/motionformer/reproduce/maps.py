@@ -58,4 +58,6 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
 
 def _errors(model: Motionformer) -> PathErrors:
     shape = model.config.input
-    return path_error(model, MotionBenchmark(LEVEL, "test", CLIPS, frames=shape.frames, size=shape.height))
+    return path_error(
+        model, MotionBenchmark(LEVEL, "test", CLIPS, frames=shape.frames, stride=shape.stride, size=shape.height)
+    )

@@ -108,7 +108,8 @@ def _make(text: str, spec: InputSpec) -> MotionClip:
         )
     number = int(found[2])
     size = min(spec.height, spec.width)
-    return MotionBenchmark(found[1], "val", number + 1, frames=spec.frames, size=size)[number]
+    shape = {"frames": spec.frames, "stride": spec.stride, "size": size}
+    return MotionBenchmark(found[1], "val", number + 1, **shape)[number]
 
 
 def _check_frame(frame: int | None, count: int, where: str) -> None:

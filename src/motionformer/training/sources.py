@@ -146,17 +146,15 @@ class MotionSource:
                 f"recipe {recipe.name!r}: the motion benchmark makes square clips; the model takes {spec.height} × "
                 f"{spec.width}."
             )
-        frames = (spec.frames - 1) * spec.stride + 1  # of which the model sees every `stride`-th
-        return MotionItems(
-            MotionBenchmark(self.level, self.split, self.num_clips, frames=frames, size=spec.height), spec
-        )
+        shape = {"frames": spec.frames, "stride": spec.stride, "size": spec.height}
+        return MotionItems(MotionBenchmark(self.level, self.split, self.num_clips, **shape), spec)
 
 
 class MotionItems(Dataset[dict[str, Any]]):
     """Clips of the benchmark as the items that `ClipDataset` gives, scaled as the model's `InputSpec` says."""
 
     def __init__(self, benchmark: MotionBenchmark, spec: InputSpec) -> None:
-        self.benchmark, self.transform, self.stride = benchmark, eval_transform(spec), spec.stride
+        self.benchmark, self.transform = benchmark, eval_transform(spec)
 
     def __len__(self) -> int:
         return len(self.benchmark)
@@ -165,7 +163,7 @@ class MotionItems(Dataset[dict[str, Any]]):
         index = visit.index if isinstance(visit, Visit) else visit
         made = self.benchmark[index]
         name = f"{self.benchmark.split}-{index:05d}"
-        return {"clip": self.transform(made.frames[:: self.stride]), "label": made.label, "index": index, "path": name}
+        return {"clip": self.transform(made.frames), "label": made.label, "index": index, "path": name}
 
 
 def _open(where: str, data: DataPart, split: str, num_clips: int, names: tuple[str, ...] | None = None) -> Source:

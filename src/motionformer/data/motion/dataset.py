@@ -29,8 +29,9 @@ class MotionClip(NamedTuple):
 class MotionBenchmark(Dataset[MotionClip]):
     """A disc that moves in one of eight directions: `benchmark[i]` is a `MotionClip`.
 
-    Item i depends on seed, split and i only (and on the level, frames and size it is drawn for): not on order,
-    process or the number of clips. Classes take turns, so any eight neighbours hold each once.
+    Item i depends on seed, split and i only (and on the level, frames, stride and size it is drawn for): not on order,
+    process or the number of clips. Classes take turns, so any eight neighbours hold each once. With a `stride` a clip
+    holds every stride-th frame of a longer one, as a model with that stride sees a video.
 
     >>> MotionBenchmark("easy", "val", num_clips=64)[3].frames.shape
     torch.Size([8, 48, 48, 3])
@@ -45,20 +46,22 @@ class MotionBenchmark(Dataset[MotionClip]):
         num_clips: int = 4096,
         *,
         frames: int = 8,
+        stride: int = 1,
         size: int = 48,
         seed: int = 0,
     ) -> None:
         if split not in SPLITS:
             raise ValueError(f"split is one of {', '.join(SPLITS)}; not {split!r}.")
-        if num_clips < 0 or frames < 1 or size < MIN_SIZE or seed < 0:
+        if num_clips < 0 or frames < 1 or stride < 1 or size < MIN_SIZE or seed < 0:
             raise ValueError(
-                f"cannot make {num_clips} clips of {frames} frames of {size} px from seed {seed}: counts and the seed "
-                f"are not negative, a clip has a frame or more, a frame {MIN_SIZE} px or more."
+                f"cannot make {num_clips} clips of {frames} frames ({stride} apart) of {size} px from seed {seed}: counts "
+                f"and the seed are not negative, a clip has a frame or more, a frame {MIN_SIZE} px or more."
             )
         self.level = find_level(level)
         self.split = split
         self.num_clips = num_clips
         self.frames = frames
+        self.stride = stride
         self.size = size
         self.seed = seed
 
@@ -66,9 +69,9 @@ class MotionBenchmark(Dataset[MotionClip]):
         return self.num_clips
 
     def __getitem__(self, index: int) -> MotionClip:
-        scene = self.scene(index)
-        frames = torch.from_numpy(render(scene, self.frames, self.size))
-        return MotionClip(frames, scene.label, torch.from_numpy(disc_path(scene, self.frames, self.size)))
+        scene, length = self.scene(index), (self.frames - 1) * self.stride + 1
+        frames, path = (torch.from_numpy(of(scene, length, self.size)[:: self.stride]) for of in (render, disc_path))
+        return MotionClip(frames, scene.label, path)
 
     def scene(self, index: int) -> Scene:
         """The numbers that clip `index` is painted from."""
@@ -80,6 +83,7 @@ class MotionBenchmark(Dataset[MotionClip]):
 
     def __repr__(self) -> str:
         return (
-            f"MotionBenchmark({self.num_clips} {self.split} clips of {self.frames} frames of {self.size} px, "
+            f"MotionBenchmark({self.num_clips} {self.split} clips of {self.frames} frames, {self.stride} apart, of "
+            f"{self.size} px, "
             f"seed {self.seed}, {self.level})"
         )
