@@ -56,6 +56,15 @@ def test_padding_is_never_selected(choice: str, subsample: int | None) -> None:
         assert all(len(set(row.tolist())) == 20 for row in index)
 
 
+def test_a_start_is_a_candidate_also_among_a_few() -> None:
+    """`subsample` draws the others; the start counts as one of them wherever it stands."""
+    candidates = torch.randn(2, 100, 8)
+    for start in (3, 50, torch.tensor([99, 0])):
+        index = select_prototypes(candidates, 4, start=start, subsample=2, deterministic=True)
+        assert index[:, 0].tolist() == (start.tolist() if isinstance(start, torch.Tensor) else [start] * 2)
+        assert all(len(set(row.tolist())) == 4 for row in index)
+
+
 def test_fewer_real_candidates_than_prototypes_repeat() -> None:
     mask = torch.zeros(2, 100, dtype=torch.bool)
     mask[:, 40:43] = True

@@ -45,12 +45,16 @@ def select_prototypes(
         return draw.order(mask)[:, :num].reshape(*batch, num)
     if choice != "orthogonal":
         raise ValueError(f"choice is 'orthogonal' or 'random', not {choice!r}.")
+    first = None if start is None else _as_rows(start, rows)
     pool = None
     if subsample is not None and subsample * num < n:
         pool = draw.order(mask)[:, : subsample * num]
+        if first is not None:
+            pool, first = _begin_with(first, pool), torch.zeros_like(first)
         rows = take_tokens(rows, pool)
         mask = None if mask is None else mask.gather(1, pool)
-    first = draw.start(mask, rows.shape[1]) if start is None else _as_rows(start, rows)
+    if first is None:
+        first = draw.start(mask, rows.shape[1])
     half = rows.dtype in (torch.float16, torch.bfloat16)
     index = greedy_orthogonal(F.normalize(rows.float() if half else rows, dim=-1), num, first, mask)
     if pool is not None:
@@ -84,6 +88,12 @@ def segment_means(
     member = (rank[..., None, :] >= low[..., None]) & (rank[..., None, :] < high[..., None])
     member = (member & mask[..., None, :]).to(tokens.dtype)
     return member @ tokens / member.sum(dim=-1, keepdim=True).clamp(min=1)
+
+
+def _begin_with(first: Int[Tensor, " rows"], pool: Int[Tensor, "rows m"]) -> Int[Tensor, "rows m"]:
+    """The pool with `first` in front; where it was in the pool already, it changes places."""
+    pool = torch.where(pool == first[:, None], pool[:, :1], pool)
+    return torch.cat((first[:, None], pool[:, 1:]), dim=1)
 
 
 class _Draw:

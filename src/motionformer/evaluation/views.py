@@ -106,7 +106,8 @@ class MotionVideos:
         if made != (spec.frames, spec.stride, spec.height, spec.width):
             raise EvaluationError(
                 f"the motion benchmark makes {benchmark.frames} frames, {benchmark.stride} apart, of {benchmark.size} ×"
-                f" {benchmark.size}; the model takes {spec.frames}, {spec.stride} apart, of {spec.height} × {spec.width}."
+                f" {benchmark.size}; the model takes {spec.frames}, {spec.stride} apart, of {spec.height} ×"
+                f" {spec.width}."
             )
         self.benchmark, self.spec = benchmark, spec
         self.class_names: tuple[str, ...] = benchmark.classes

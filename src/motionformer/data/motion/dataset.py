@@ -54,8 +54,8 @@ class MotionBenchmark(Dataset[MotionClip]):
             raise ValueError(f"split is one of {', '.join(SPLITS)}; not {split!r}.")
         if num_clips < 0 or frames < 1 or stride < 1 or size < MIN_SIZE or seed < 0:
             raise ValueError(
-                f"cannot make {num_clips} clips of {frames} frames ({stride} apart) of {size} px from seed {seed}: counts "
-                f"and the seed are not negative, a clip has a frame or more, a frame {MIN_SIZE} px or more."
+                f"cannot make {num_clips} clips of {frames} frames ({stride} apart) of {size} px from seed {seed}: "
+                f"counts and the seed are not negative, a clip has a frame or more, a frame {MIN_SIZE} px or more."
             )
         self.level = find_level(level)
         self.split = split
