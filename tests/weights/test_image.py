@@ -129,6 +129,21 @@ def test_a_still_clip_gives_the_image_models_features(family: str, inflation: st
     assert model.config.input.mean[0] == (0.485 if "v2" in family else 0.5)
 
 
+def test_weights_without_a_classifier_are_taken_for_self_supervised(tmp_path: Path) -> None:
+    """DINO's own files: no layer scale, and nothing that classifies. What is said wins."""
+    weights = {name: value for name, value in timm_weights().items() if not name.startswith("head.")}
+    save_file(weights, tmp_path / "x.safetensors")
+    model, report = from_image_weights(tmp_path / "x.safetensors", num_classes=0, frames=2, size=32)
+    assert model.config.input.mean == (0.485, 0.456, 0.406)
+    assert "pixels are taken to be normalised by ImageNet statistics" in report.notes
+    half = (0.5, 0.5, 0.5)
+    model, report = from_image_weights(
+        tmp_path / "x.safetensors", num_classes=0, size=32, frames=2, mean=half, std=half
+    )
+    assert model.config.input.std == half
+    assert not any("normalised" in note for note in report.notes)
+
+
 def test_divided_attention_starts_as_the_image_model(tmp_path: Path) -> None:
     """The new time attention adds nothing, and learns from the first step on."""
     weights = timm_weights()

@@ -47,7 +47,8 @@ def from_image_weights(
 ) -> tuple[Motionformer, LoadReport]:
     """A video model of the image model's width, depth and patch size, started from its weights; and what it took.
 
-    `mean` and `std` default to ImageNet's where the weights show layer scale (DINOv2), else to 0.5.
+    `mean` and `std` default to ImageNet's where the file looks self-supervised, with layer scale (DINOv2) or without
+    a classifier or pooler (DINO, MAE, MoCo), else to 0.5; the report says which.
     """
     weights, report = read_image_weights(source)
     config = adapt_config(
@@ -147,7 +148,9 @@ def _matching_config(
 ) -> ModelConfig:
     kernel = weights["patch_embed.proj.weight"]
     dim = kernel.shape[0]
-    imagenet = any("layer scale" in reason for reason in report.dropped.values())
+    imagenet = _is_self_supervised(report)
+    if mean is None or std is None:
+        report.notes.append(f"pixels are taken to be normalised by {'ImageNet statistics' if imagenet else '0.5'}")
     return ModelConfig(
         dim=dim,
         depth=1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks.")),
@@ -162,6 +165,12 @@ def _matching_config(
         ),
         source=report.source,
     )
+
+
+def _is_self_supervised(report: LoadReport) -> bool:
+    if any("layer scale" in reason for reason in report.dropped.values()):
+        return True
+    return not any(name.startswith(("head.", "classifier.", "pooler.", "pre_logits.")) for name in report.dropped)
 
 
 def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
