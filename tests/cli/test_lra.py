@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.errors import AnnotationError
+from motionformer.errors import AnnotationError, CheckpointError
 from motionformer.lra.listops import read_tsv
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -73,3 +73,19 @@ def test_missing_data_is_one_message(tmp_path: Path) -> None:
     result = runner.invoke(app, ["lra", "train", "image", "--attend", "exact", "--data", str(tmp_path)])
     assert isinstance(result.exception, AnnotationError)
     assert "data_batch" in str(result.exception)
+
+
+def test_other_data_in_the_same_folder_are_refused(tmp_path: Path) -> None:
+    for name, seed in (("one", "0"), ("other", "1")):
+        words = ["lra", "make", "listops", str(tmp_path / name), *SMALL, "--lengths", "50", "100", "--seed", seed]
+        assert runner.invoke(app, words).exit_code == 0
+    words = ["lra", "train", "listops", "--attend", "orthoformer-4", "--steps", "1", "--batch", "2"]
+    words += ["--out", str(tmp_path / "run"), "--data"]
+    assert runner.invoke(app, [*words, str(tmp_path / "one")]).exit_code == 0
+    before = (tmp_path / "run/result.json").read_bytes()
+    refused = runner.invoke(app, [*words, str(tmp_path / "other")])
+    assert isinstance(refused.exception, CheckpointError)
+    assert "test data 4 examples" in str(refused.exception)
+    assert (tmp_path / "run/result.json").read_bytes() == before
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert runner.invoke(app, [*words, str(tmp_path / "moved")]).exit_code == 0

@@ -11,6 +11,7 @@ import torch
 
 from motionformer.errors import CheckpointError
 from motionformer.lra import Example, Run, SequenceClassifier, Splits, Task, train
+from motionformer.lra.examples import Picked
 from motionformer.lra.train import accuracy
 
 
@@ -99,6 +100,30 @@ def test_another_run_is_not_continued(tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(b"cut")
     with pytest.raises(CheckpointError, match="cannot be read"):
         train(TASK, SPLITS, short, tmp_path)
+
+
+def test_other_data_are_not_continued(tmp_path: Path) -> None:
+    short = replace(RUN, steps=2, evaluate_every=2)
+    done = train(TASK, SPLITS, short, tmp_path)
+    for name, others in (
+        ("train", replace(SPLITS, train=counting_task(160, 3))),
+        ("dev", replace(SPLITS, dev=counting_task(41, 1))),
+        ("test", replace(SPLITS, test=counting_task(40, 3))),
+    ):
+        with pytest.raises(CheckpointError, match=rf"another run \({name} data \d+ examples .* → \d+ examples \S+\)\."):
+            train(TASK, others, short, tmp_path)
+    assert json.loads((tmp_path / "result.json").read_text())["test_accuracy"] == done.test_accuracy
+    same = Splits(*(Picked(list(part), range(len(part))) for part in (SPLITS.train, SPLITS.dev, SPLITS.test)))
+    assert train(TASK, same, short, tmp_path) == done
+
+
+def test_a_run_that_does_not_say_its_data_goes_on(tmp_path: Path) -> None:
+    short = replace(RUN, steps=2, evaluate_every=2)
+    done = train(TASK, SPLITS, short, tmp_path)
+    content = torch.load(tmp_path / "last.pt", weights_only=True)
+    del content["data"]
+    torch.save(content, tmp_path / "last.pt")
+    assert train(TASK, SPLITS, short, tmp_path) == done
 
 
 def test_settings_come_from_the_task_in_the_same_proportion() -> None:

@@ -46,6 +46,11 @@ class ListOps:
     def __len__(self) -> int:
         return self.count
 
+    @property
+    def recipe(self) -> str:
+        shortest, longest = self.lengths
+        return f"{self.count} made, {self.split}, seed {self.seed}, {shortest} to {longest} tokens"
+
     def words(self, index: int) -> list[str]:
         """The expression, token by token."""
         check_index(index, self.count)

@@ -48,6 +48,10 @@ class Pathfinder:
     def __len__(self) -> int:
         return self.count
 
+    @property
+    def recipe(self) -> str:
+        return f"{self.count} made, {self.split}, seed {self.seed}"
+
     def picture(self, index: int) -> tuple[Picture, int]:
         check_index(index, self.count)
         rng = np.random.default_rng((self.seed, list(SPLITS).index(self.split), index))

@@ -1,8 +1,8 @@
 """Train one model on one task: AdamW, one cycle of the learning rate, the checkpoint that is best on development.
 
 A run is a folder: `log.csv` (a line an evaluation), `last.pt` (everything needed to go on), `best.pt` (the weights that
-the test is done with), `result.json`. Started again with the same settings, it goes on where it was; the end is the
-same as if it had never stopped.
+the test is done with), `result.json`. Started again with the same settings and data, it goes on where it was; the end
+is the same as if it had never stopped.
 """
 
 import csv
@@ -20,6 +20,7 @@ from torch import nn
 
 from motionformer.errors import CheckpointError
 from motionformer.lra.examples import Batch, Examples, Picked, Splits, every_batch, training_batches
+from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.model import SequenceClassifier
 from motionformer.lra.tasks import Task
 
@@ -83,7 +84,7 @@ def train(
     run = run.complete(task)
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)  # weights, dropout and the start of the search for prototypes
-    state = _State(SequenceClassifier(task, run.attend).to(device), run)
+    state = _State(SequenceClassifier(task, run.attend).to(device), run, fingerprint(splits))
     if (out / "last.pt").exists():
         state.load(out / "last.pt")
     started = time.monotonic() - state.seconds
@@ -119,8 +120,8 @@ def accuracy(model: nn.Module, examples: Examples, batch: int, device: str = "cp
 class _State:
     """Everything that changes during a run."""
 
-    def __init__(self, model: SequenceClassifier, run: Run) -> None:
-        self.model, self.run = model.train(), run
+    def __init__(self, model: SequenceClassifier, run: Run, data: dict[str, str]) -> None:
+        self.model, self.run, self.data = model.train(), run, data
         self.optimiser = torch.optim.AdamW(model.parameters(), lr=run.lr, weight_decay=0.0)
         share = min(0.99, max(1.5, run.warmup) / run.steps)  # a cycle that rises in one step is a division by zero
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -163,6 +164,7 @@ class _State:
         """Between an evaluation and the next step, where no loss is pending."""
         content = {
             "run": asdict(self.run),
+            "data": self.data,
             "step": self.step,
             "best": (self.best, self.best_step),
             "seconds": self.seconds,
@@ -176,8 +178,9 @@ class _State:
 
     def load(self, file: Path) -> None:
         content = _unpack(file)
-        if content["run"] != asdict(self.run):
-            stored, asked = content["run"], asdict(self.run)
+        data = content.get("data", self.data)  # runs that do not say what they were on go on with any
+        stored, asked = {**content["run"], **data}, {**asdict(self.run), **self.data}
+        if stored != asked:
             differ = ", ".join(
                 f"{key} {stored.get(key)} → {asked[key]}" for key in asked if stored.get(key) != asked[key]
             )
