@@ -28,6 +28,7 @@ def test_make_then_train_then_train_again(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     result = json.loads(again.stdout)
     assert result["run"]["steps"] == 2
+    assert list(result) == ["run", "dev_accuracy", "test_accuracy", "best_step", "seconds"]
     assert 0 <= result["test_accuracy"] <= 1
 
 

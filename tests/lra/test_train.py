@@ -3,7 +3,9 @@
 import csv
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +126,38 @@ def test_a_run_that_does_not_say_its_data_goes_on(tmp_path: Path) -> None:
     del content["data"]
     torch.save(content, tmp_path / "last.pt")
     assert train(TASK, SPLITS, short, tmp_path) == done
+
+
+def test_a_finished_run_is_not_tested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = replace(RUN, steps=2, evaluate_every=2)
+    done = train(TASK, SPLITS, short, tmp_path)
+    tests = []
+
+    def count(*words: Any) -> float:
+        tests.append(words[1])
+        return done.test_accuracy
+
+    monkeypatch.setattr(import_module("motionformer.lra.train"), "accuracy", count)
+    assert train(TASK, SPLITS, short, tmp_path) == done
+    assert tests == []
+    file = tmp_path / "result.json"
+    written = file.read_bytes()
+    stored = json.loads(written)
+    for other in (
+        {**stored, "data": {**stored["data"], "test data": "1 examples"}},
+        {**stored, "seconds": stored["seconds"] + 1},  # of a run that was removed
+        {**stored, "run": {**stored["run"], "seed": 1}},
+        {key: value for key, value in stored.items() if key != "data"},
+        [],
+    ):
+        file.write_text(json.dumps(other))
+        assert train(TASK, SPLITS, short, tmp_path) == done
+        assert file.read_bytes() == written
+    file.write_bytes(written[:20])
+    assert train(TASK, SPLITS, short, tmp_path) == done
+    file.unlink()
+    assert train(TASK, SPLITS, short, tmp_path) == done
+    assert tests == [SPLITS.test] * 7
 
 
 def test_settings_come_from_the_task_in_the_same_proportion() -> None:

@@ -101,7 +101,7 @@ def train(
                 _write(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
             _write(out / "log.csv", _as_csv(state.rows).encode())
             state.save(out / "last.pt")
-    return _finish(state, splits.test, run, out, at_a_time, device)
+    return _finish(state, splits.test, out, at_a_time, device)
 
 
 @torch.no_grad()
@@ -193,12 +193,26 @@ class _State:
         torch.set_rng_state(content["random"])
 
 
-def _finish(state: _State, test: Examples, run: Run, out: Path, at_a_time: int, device: str) -> Result:
+def _finish(state: _State, test: Examples, out: Path, at_a_time: int, device: str) -> Result:
+    """The result that lies there if it is that of this run on these data; else the test is done."""
+    untested = Result(state.run, state.best, 0.0, state.best_step, state.seconds)
+    tested = _tested(out / "result.json", untested, state.data)
+    if tested is not None:
+        return tested
     state.model.load_state_dict(_unpack(out / "best.pt")["model"])
-    test_accuracy = accuracy(state.model, test, at_a_time, device)
-    result = Result(run, state.best, test_accuracy, state.best_step, state.seconds)
-    _write(out / "result.json", json.dumps(asdict(result), indent=2).encode())
+    result = replace(untested, test_accuracy=accuracy(state.model, test, at_a_time, device))
+    _write(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2).encode())
     return result
+
+
+def _tested(file: Path, untested: Result, data: dict[str, str]) -> Result | None:
+    """`untested` with the accuracy of a file that agrees with it in all else, to the second it took."""
+    try:
+        stored = json.loads(file.read_bytes())
+        result = replace(untested, test_accuracy=float(stored["test_accuracy"]))
+    except (OSError, ValueError, KeyError, TypeError):  # none, or none of ours: it is written anew
+        return None
+    return result if stored == {**asdict(result), "data": data} else None
 
 
 def _first(examples: Examples, count: int) -> Examples:
