@@ -58,6 +58,8 @@ def test_costs() -> None:
     [
         (["train", "listops", "--attend", "linformer-3"], "linformer-3"),
         (["train", "image", "--attend", "exact"], "not generated"),
+        (["train", "listops", "--attend", "exact", "--device", "abacus"], "'abacus' cannot be used here"),
+        (["train", "listops", "--attend", "exact", "--device", "cuda:99"], "'cuda:99' cannot be used here"),
         (["train", "chess", "--attend", "exact"], "chess"),
         (["make", "text", "out"], "text"),
         (["make", "listops", "out", "--lengths", "10", "20"], "50 or more"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motionformer.cli.evaluate import find_device
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -116,7 +118,7 @@ def train(
     every: Annotated[int | None, typer.Option(min=1, help="Steps between evaluations.", show_default="1/50")] = None,
     dev_examples: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many only; all unless said.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/lra/…")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "cpu",
     at_a_time: Annotated[
         int | None, typer.Option(min=1, help="Sequences a pass; same gradient.", show_default="4 on a CPU, else all")
     ] = None,
@@ -132,6 +134,7 @@ def train(
 
     if threads is not None:
         torch.set_num_threads(threads)
+    place = str(find_device(device))
     facts = find_task(task.value)
     try:
         make_attend(attend, 32)
@@ -157,7 +160,7 @@ def train(
                     highlight=False,
                 )
 
-        result = train_model(facts, splits, run, folder, device=device, at_a_time=at_a_time, report=report)
+        result = train_model(facts, splits, run, folder, device=place, at_a_time=at_a_time, report=report)
     if as_json:
         print(json.dumps(asdict(result), indent=2))
         return
