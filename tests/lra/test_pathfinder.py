@@ -109,6 +109,10 @@ def test_published_folders_are_read(tmp_path: Path) -> None:
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [8, 1, 1]
     assert splits.test[0].texts[0].tolist() == made[9].texts[0].tolist()
     assert splits.test[0].label == made[9].label
+    (tmp_path / "metadata/0.npy").write_text("\n".join(lines[:4]) + "\n")
+    with pytest.raises(AnnotationError, match="gives 3 training, 0 development and 1 test examples"):
+        read_pathfinder(tmp_path)
+    (tmp_path / "metadata/0.npy").write_text("\n".join(lines) + "\n")
     (tmp_path / "imgs/0/sample_4.png").unlink()
     with pytest.raises(AnnotationError, match=r"sample_4\.png") as caught:
         read_pathfinder(tmp_path)
@@ -123,6 +127,10 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
         read_pathfinder(tmp_path)
     np.savez(tmp_path / "train.npz", pictures=np.zeros((2, 16, 16), np.uint8), labels=np.zeros(2))
     with pytest.raises(AnnotationError, match=r"\(2, 16, 16\)"):
+        read_pathfinder(tmp_path)
+    for split in ("train", "val", "test"):
+        np.savez(tmp_path / f"{split}.npz", pictures=np.zeros((0, SIZE, SIZE), np.uint8), labels=np.zeros(0))
+    with pytest.raises(AnnotationError, match="gives 0 training"):
         read_pathfinder(tmp_path)
     (tmp_path / "metadata").mkdir()
     (tmp_path / "metadata/0.npy").write_text("imgs/0 a.png 1\n")

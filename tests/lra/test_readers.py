@@ -10,7 +10,7 @@ import torch
 from motionformer.errors import AnnotationError
 from motionformer.lra.aan import FILES, read_aan, read_pairs
 from motionformer.lra.cifar import RECORD, grey, read_batch, read_cifar
-from motionformer.lra.examples import Example, collate, hold_out, training_batches
+from motionformer.lra.examples import Example, Splits, collate, hold_out, training_batches
 from motionformer.lra.imdb import read_imdb
 
 
@@ -45,6 +45,28 @@ def test_broken_cifar(tmp_path: Path) -> None:
     file.write_bytes(bytes(RECORD) + b"\x0b" + bytes(RECORD - 1))
     with pytest.raises(AnnotationError, match="picture 1 has label 11"):
         read_batch(file)
+
+
+def test_too_few_to_set_some_aside(tmp_path: Path) -> None:
+    records = np.zeros((9, RECORD), np.uint8)
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        records.tofile(tmp_path / name)
+    with pytest.raises(AnnotationError, match="gives 9 training, 0 development and 9 test examples") as caught:
+        read_cifar(tmp_path)
+    assert caught.value.file == tmp_path
+    assert "ten or more" in str(caught.value)
+    for part in ("train/neg", "train/pos", "test/neg", "test/pos"):
+        (tmp_path / part).mkdir(parents=True)
+        (tmp_path / part / "0_1.txt").write_text("good")
+    with pytest.raises(AnnotationError, match="gives 2 training, 0 development and 2 test examples"):
+        read_imdb(tmp_path)
+
+
+def test_no_split_is_empty() -> None:
+    some = [Example((np.ones(3, np.int16),), 0)]
+    for parts in (([], some, some), (some, [], some), (some, some, [])):
+        with pytest.raises(AnnotationError, match="each split needs one"):
+            Splits(*parts)
 
 
 def test_reviews(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ LABEL = re.compile(r"[01](\.0)?")
 
 def read_aan(folder: Path, length: int = 4000) -> Splits:
     """The three files of a folder; `eval` is the development split."""
-    return Splits(*(read_pairs(folder / name, length) for name in FILES))
+    return Splits(*(read_pairs(folder / name, length) for name in FILES), folder=folder)
 
 
 def read_pairs(file: Path, length: int = 4000) -> list[Example]:

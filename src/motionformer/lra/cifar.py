@@ -27,7 +27,7 @@ def read_cifar(folder: Path) -> Splits:
         raise AnnotationError("holds no data_batch_*.bin: CIFAR-10's binary version is expected", folder)
     train = [example for file in files for example in read_batch(file)]
     kept, aside = hold_out(len(train))
-    return Splits(Picked(train, kept), Picked(train, aside), read_batch(folder / "test_batch.bin"))
+    return Splits(Picked(train, kept), Picked(train, aside), read_batch(folder / "test_batch.bin"), folder=folder)
 
 
 def read_batch(file: Path) -> list[Example]:

@@ -5,7 +5,8 @@ masked everywhere, so the length it is padded to changes no result.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
+
+from motionformer.errors import AnnotationError
 
 Tokens = NDArray[np.int16]
 
@@ -54,11 +57,25 @@ class Batch:
 
 @dataclass(frozen=True)
 class Splits:
-    """Training, development (chooses the checkpoint) and test examples. No example is in two of them."""
+    """Training, development (chooses the checkpoint) and test examples; none of the three is empty.
+
+    No example is in two of them.
+    """
 
     train: Examples
     dev: Examples
     test: Examples
+    folder: Path | None = field(default=None, kw_only=True)
+    """Where they were read."""
+
+    def __post_init__(self) -> None:
+        train, dev, test = len(self.train), len(self.dev), len(self.test)
+        if not train or not dev or not test:
+            raise AnnotationError(
+                f"gives {train} training, {dev} development and {test} test examples, and each split needs one; where "
+                "development is a tenth of the training examples, give ten or more",
+                self.folder,
+            )
 
 
 def collate(examples: Sequence[Example]) -> Batch:

@@ -18,7 +18,7 @@ def read_imdb(folder: Path, length: int = 4000) -> Splits:
     folder = inner if inner.is_dir() else folder
     train = _read_part(folder / "train", length)
     kept, aside = hold_out(len(train))
-    return Splits(Picked(train, kept), Picked(train, aside), _read_part(folder / "test", length))
+    return Splits(Picked(train, kept), Picked(train, aside), _read_part(folder / "test", length), folder=folder)
 
 
 def _read_part(folder: Path, length: int) -> list[Example]:

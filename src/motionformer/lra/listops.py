@@ -96,7 +96,7 @@ def write_listops(
 
 def read_listops(folder: Path) -> Splits:
     """The three files of a folder, as published or as written here."""
-    return Splits(*(read_tsv(folder / f"basic_{split}.tsv") for split in SPLITS))
+    return Splits(*(read_tsv(folder / f"basic_{split}.tsv") for split in SPLITS), folder=folder)
 
 
 def read_tsv(file: Path) -> list[Example]:

@@ -91,8 +91,8 @@ def read_pathfinder(folder: Path) -> Splits:
         pictures = [as_example(picture, label) for picture, label in read_published(folder, SIZE)]
         first, second = 8 * len(pictures) // 10, 9 * len(pictures) // 10
         parts = (range(first), range(first, second), range(second, len(pictures)))
-        return Splits(*(Picked(pictures, part) for part in parts))
-    return Splits(*(_read_npz(folder / f"{split}.npz") for split in SPLITS))
+        return Splits(*(Picked(pictures, part) for part in parts), folder=folder)
+    return Splits(*(_read_npz(folder / f"{split}.npz") for split in SPLITS), folder=folder)
 
 
 def as_example(picture: Picture, label: int) -> Example:
