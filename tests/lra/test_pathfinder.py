@@ -119,14 +119,30 @@ def test_published_folders_are_read(tmp_path: Path) -> None:
     assert caught.value.line == 5
 
 
+def test_cut_and_foreign_files_are_named(tmp_path: Path) -> None:
+    list(write_pathfinder(tmp_path, {"train": 40, "val": 1, "test": 1}))
+    file = tmp_path / "train.npz"
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    for content in (b"", b"nothing", whole[:3], whole[:middle], whole[:middle] + bytes(20) + whole[middle + 20 :]):
+        file.write_bytes(content)
+        with pytest.raises(AnnotationError, match="cut, or not a Pathfinder file") as caught:
+            read_pathfinder(tmp_path)
+        assert caught.value.file == file
+    with file.open("wb") as one:
+        np.save(one, np.zeros(3))
+    with pytest.raises(AnnotationError, match="cut, or not a Pathfinder file"):
+        read_pathfinder(tmp_path)
+
+
 def test_wrong_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(AnnotationError, match="lra make pathfinder"):
         read_pathfinder(tmp_path)
-    (tmp_path / "train.npz").write_bytes(b"nothing")
-    with pytest.raises(AnnotationError, match="not a Pathfinder file"):
-        read_pathfinder(tmp_path)
     np.savez(tmp_path / "train.npz", pictures=np.zeros((2, 16, 16), np.uint8), labels=np.zeros(2))
     with pytest.raises(AnnotationError, match=r"\(2, 16, 16\)"):
+        read_pathfinder(tmp_path)
+    np.savez(tmp_path / "train.npz", pictures=np.zeros((SIZE, SIZE), np.uint8), labels=np.zeros(()))
+    with pytest.raises(AnnotationError, match=r"labels \(\)"):
         read_pathfinder(tmp_path)
     for split in ("train", "val", "test"):
         np.savez(tmp_path / f"{split}.npz", pictures=np.zeros((0, SIZE, SIZE), np.uint8), labels=np.zeros(0))

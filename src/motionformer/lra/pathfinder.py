@@ -189,9 +189,12 @@ def _read_npz(file: Path) -> list[Example]:
     try:
         with np.load(file, allow_pickle=False) as stored:
             pictures, labels = stored["pictures"], stored["labels"]
-    except (ValueError, KeyError, OSError) as error:
-        raise AnnotationError(f"is not a Pathfinder file: {error}", file) from error
-    if pictures.shape != (len(labels), SIZE, SIZE) or pictures.dtype != np.uint8 or not np.isin(labels, (0, 1)).all():
+    except Exception as error:  # a cut or foreign file fails in many ways; all of them are told
+        raise AnnotationError(
+            f"is cut, or not a Pathfinder file ({error}); `motionformer lra make pathfinder` writes it anew", file
+        ) from error
+    fits = labels.ndim == 1 and pictures.shape == (len(labels), SIZE, SIZE) and pictures.dtype == np.uint8
+    if not fits or not np.isin(labels, (0, 1)).all():
         raise AnnotationError(
             f"holds pictures {pictures.shape} of {pictures.dtype} and labels {labels.shape}; expected bytes "
             f"[count {SIZE} {SIZE}] and as many labels, 0 or 1",
