@@ -155,6 +155,22 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
     assert caught.value.line == 3
 
 
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "basic_train.tsv"
+    file.write_bytes(HEAD.encode() + b"( [MAX 2 ) ] )\t2\n( [MAX \xff ) ] )\t2\n")
+    with pytest.raises(AnnotationError, match=r"not UTF-8 text .* at byte 7") as caught:
+        read_tsv(file)
+    assert caught.value.line == 3
+    file.write_text(HEAD, encoding="utf-16")
+    with pytest.raises(AnnotationError, match="not UTF-8 text"):
+        read_tsv(file)
+
+
+def test_lines_may_end_in_any_system_s_way(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(HEAD.replace("\n", "\r\n").encode() + b"( [MAX 2 ) ] )\t2\r\n5\t5")
+    assert [example.label for example in read_tsv(tmp_path / "a.tsv")] == [2, 5]
+
+
 def test_missing_and_empty_files(tmp_path: Path) -> None:
     with pytest.raises(AnnotationError, match="lra make listops"):
         read_listops(tmp_path)

@@ -104,15 +104,26 @@ def read_tsv(file: Path) -> list[Example]:
     if not file.is_file():
         raise AnnotationError("there is no such file; `motionformer lra make listops` writes one", file)
     examples = []
-    with file.open(encoding="utf-8") as lines:
+    with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            source, _, target = line.rstrip("\n").partition("\t")
+            source, _, target = _decode(line, file, number).rstrip("\r\n").partition("\t")
             if number == 1 and (source, target) == ("Source", "Target"):
                 continue
             examples.append(_read_line(source, target, file, number))
     if not examples:
         raise AnnotationError("holds no example", file)
     return examples
+
+
+def _decode(line: bytes, file: Path, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise AnnotationError(
+            f"is not UTF-8 text ({error.reason} at byte {error.start}): another encoding, or not a ListOps file",
+            file,
+            number,
+        ) from error
 
 
 def _read_line(source: str, target: str, file: Path, number: int) -> Example:
