@@ -119,6 +119,22 @@ def test_published_folders_are_read(tmp_path: Path) -> None:
     assert caught.value.line == 5
 
 
+def test_a_broken_picture_of_a_published_folder_is_named(tmp_path: Path) -> None:
+    picture = tmp_path / "imgs/0/a.png"
+    write_png(picture, Pathfinder("test", 1).picture(0)[0])
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata/0.npy").write_text("imgs/0 a.png 0 1\n")
+    whole = picture.read_bytes()
+    for content in (b"", whole[:20], whole[: len(whole) // 2], b"nothing"):
+        picture.write_bytes(content)
+        with pytest.raises(AnnotationError, match=r"0\.npy:1: .*imgs/0/a\.png: \w+") as caught:
+            read_pathfinder(tmp_path)
+        assert str(caught.value).count("a.png") == 1
+    (tmp_path / "metadata/0.npy").write_text("imgs/0 a.gif 0 1\n")
+    with pytest.raises(AnnotationError, match=r"a\.gif is no picture by its name"):
+        read_pathfinder(tmp_path)
+
+
 def test_cut_and_foreign_files_are_named(tmp_path: Path) -> None:
     list(write_pathfinder(tmp_path, {"train": 40, "val": 1, "test": 1}))
     file = tmp_path / "train.npz"

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motionformer.errors import AnnotationError, VideoError
-from motionformer.video.images import decode_image
+from motionformer.video.container import explained
+from motionformer.video.images import CODECS, decode_image
 
 
 def read_published(folder: Path, size: int) -> Iterator[tuple[NDArray[np.uint8], int]]:
@@ -28,10 +29,13 @@ def read_published(folder: Path, size: int) -> Iterator[tuple[NDArray[np.uint8],
 
 
 def _read_picture(picture: Path, size: int, file: Path, number: int) -> NDArray[np.uint8]:
+    if picture.suffix.lower() not in CODECS:
+        raise AnnotationError(f"{picture} is no picture by its name: {', '.join(CODECS)} are read", file, number)
     try:
-        grey = decode_image(picture).to_ndarray(format="gray")
-    except (VideoError, OSError) as error:
-        raise AnnotationError(f"{picture}: {error}", file, number) from error
+        with explained(picture):
+            grey = decode_image(picture).to_ndarray(format="gray")
+    except VideoError as error:
+        raise AnnotationError(str(error), file, number) from error
     if grey.shape != (size, size):
         raise AnnotationError(f"{picture} is {grey.shape[1]} × {grey.shape[0]}, not {size} × {size}", file, number)
     return grey.astype(np.uint8)
