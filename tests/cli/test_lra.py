@@ -72,6 +72,24 @@ def test_wrong_usage(words: list[str], reason: str) -> None:
     assert reason in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["make", "listops"], "OUT"),
+        (["make", "pathfinder"], "OUT"),
+        (["train", "listops", "--attend", "exact", "--out"], "--out"),
+    ],
+)
+def test_a_file_where_a_folder_goes(tmp_path: Path, words: list[str], hint: str) -> None:
+    (tmp_path / "there").write_text("mine")
+    for folder in (tmp_path / "there", tmp_path / "there/below"):
+        result = runner.invoke(app, ["lra", *words, str(folder)])
+        assert result.exit_code == 2
+        assert f"Invalid value for {hint}" in result.output
+        assert "cannot be a folder" in result.output
+    assert (tmp_path / "there").read_text() == "mine"
+
+
 def test_missing_data_is_one_message(tmp_path: Path) -> None:
     result = runner.invoke(app, ["lra", "train", "image", "--attend", "exact", "--data", str(tmp_path)])
     assert isinstance(result.exception, AnnotationError)

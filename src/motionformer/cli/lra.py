@@ -99,6 +99,7 @@ def make(
         )
     else:
         written = pathfinder.write_pathfinder(out, counts, seed, workers)
+    _make_folder(out, "OUT")
     with _progress() as progress:
         bar = progress.add_task(f"making {task.value}", total=sum(counts.values()))
         for done in written:
@@ -149,6 +150,7 @@ def train(
     run = Run(task.value, attend, seed, steps or 0, batch or 0, 0, lr, every or 0, dev_examples)
     run = run.complete(facts)
     folder = out or Path("runs/lra") / f"{task.value}-{attend}-{seed}"
+    _make_folder(folder, "--out")
     with _progress() as progress:
         bar = progress.add_task(f"{task.value}, {attend}", total=run.steps)
 
@@ -203,6 +205,13 @@ def _print_costs(rows: "list[Cost]", batch: int) -> None:
     console = Console()
     console.print(table)
     console.print("exact-stored is exact attention that keeps the n × n matrix, as codes without a fused kernel do.")
+
+
+def _make_folder(folder: Path, hint: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # a file has that name, or nothing may be written there
+        raise typer.BadParameter(f"{folder} cannot be a folder ({error.strerror}).", param_hint=hint) from error
 
 
 def _progress() -> "Progress":
