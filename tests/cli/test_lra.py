@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.errors import AnnotationError, CheckpointError
+from motionformer.errors import AnnotationError, CheckpointError, MotionformerError
 from motionformer.lra.listops import read_tsv
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -51,6 +51,15 @@ def test_costs() -> None:
     assert round(found["orthoformer-64"], 2) == 0.24
     table = runner.invoke(app, ["lra", "costs", "--no-memory"])
     assert "1.21" in table.output
+
+
+def test_memory_off_linux_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motionformer.lra.costs.PEAK_RESET", tmp_path / "clear_refs")
+    result = runner.invoke(app, ["lra", "costs"])
+    assert isinstance(result.exception, MotionformerError)
+    assert "on Linux only" in str(result.exception)
+    assert "--no-memory" in str(result.exception)
+    assert runner.invoke(app, ["lra", "costs", "--no-memory"]).exit_code == 0
 
 
 @pytest.mark.parametrize(
