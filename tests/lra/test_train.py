@@ -14,7 +14,7 @@ import torch
 from motionformer.errors import CheckpointError
 from motionformer.lra import Example, Run, SequenceClassifier, Splits, Task, train
 from motionformer.lra.examples import Picked
-from motionformer.lra.train import accuracy
+from motionformer.lra.train import _State, accuracy
 
 
 def counting_task(count: int, seed: int) -> list[Example]:
@@ -158,6 +158,48 @@ def test_a_finished_run_is_not_tested_again(tmp_path: Path, monkeypatch: pytest.
     file.unlink()
     assert train(TASK, SPLITS, short, tmp_path) == done
     assert tests == [SPLITS.test] * 7
+
+
+def test_the_random_numbers_of_cuda_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a device that is said to be CUDA and is not: its generator's state is kept, and given back to it alone."""
+    kept = torch.arange(16, dtype=torch.uint8)
+    given = []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: kept)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: given.append((state.tolist(), device)))
+    file = tmp_path / "last.pt"
+    states = {}
+    for name in ("cpu", "cuda:1"):
+        states[name] = _State(SequenceClassifier(TASK, "exact"), RUN.complete(TASK), {})
+        assert states[name].device == torch.device("cpu")
+        states[name].device = torch.device(name)
+    states["cpu"].save(file)
+    assert torch.load(file, weights_only=True)["random_cuda"] is None
+    states["cuda:1"].load(file)
+    states["cuda:1"].save(file)
+    states["cpu"].load(file)
+    assert given == []
+    states["cuda:1"].load(file)
+    assert given == [(kept.tolist(), torch.device("cuda:1"))]
+    content = torch.load(file, weights_only=True)
+    del content["random_cuda"]
+    torch.save(content, file)
+    states["cuda:1"].load(file)
+    assert len(given) == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_stopped_run_on_cuda_draws_what_one_that_was_not_draws(tmp_path: Path) -> None:
+    def stop(step: int, row: dict[str, float]) -> None:
+        if step > 20:
+            raise StoppedError
+
+    train(TASK, SPLITS, RUN, tmp_path / "whole", device="cuda")
+    with pytest.raises(StoppedError):
+        train(TASK, SPLITS, RUN, tmp_path / "stopped", device="cuda", report=stop)
+    torch.manual_seed(123)
+    train(TASK, SPLITS, RUN, tmp_path / "stopped", device="cuda")
+    one, other = (torch.load(tmp_path / name / "last.pt", weights_only=True) for name in ("whole", "stopped"))
+    assert torch.equal(one["random_cuda"], other["random_cuda"])
 
 
 def test_settings_come_from_the_task_in_the_same_proportion() -> None:

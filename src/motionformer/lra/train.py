@@ -122,6 +122,7 @@ class _State:
 
     def __init__(self, model: SequenceClassifier, run: Run, data: dict[str, str]) -> None:
         self.model, self.run, self.data = model.train(), run, data
+        self.device = next(model.parameters()).device
         self.optimiser = torch.optim.AdamW(model.parameters(), lr=run.lr, weight_decay=0.0)
         share = min(0.99, max(1.5, run.warmup) / run.steps)  # a cycle that rises in one step is a division by zero
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -173,6 +174,7 @@ class _State:
             "optimiser": self.optimiser.state_dict(),
             "schedule": self.schedule.state_dict(),
             "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
         _write(file, _pack(content))
 
@@ -191,6 +193,9 @@ class _State:
         self.step, self.seconds, self.rows = content["step"], content["seconds"], content["rows"]
         self.best, self.best_step = content["best"]
         torch.set_rng_state(content["random"])
+        of_cuda = content.get("random_cuda")  # dropout on CUDA draws from a generator of the device
+        if of_cuda is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(of_cuda, self.device)
 
 
 def _finish(state: _State, test: Examples, out: Path, at_a_time: int, device: str) -> Result:
