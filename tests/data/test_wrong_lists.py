@@ -150,11 +150,27 @@ def test_recognition(tmp_path: Path, touch) -> None:
     assert kind_of_folder("0001.jpg", "0002.jpg") == "files"
     assert kind_of_folder("video1/0001.jpg", "video2/0001.jpg") == "files"
     assert kind_of_folder("a/video1/0001.jpg", "b/video2/0001.jpg") == "folders"
+    assert kind_of_folder("a/x.mp4", "a/x.jpg", "b/y.mp4", "b/y.jpg") == "folders"
+    assert kind_of_folder("a/x.mp4", "b/y.mp4", "preview.png") == "folders"
+    assert kind_of_folder("x.mp4", "0001.jpg") == "files"
     assert kind_of_folder("ucfTrainTestlist/classInd.txt", "UCF-101/a/x.avi") == "ucf101"
     assert kind_of_folder("testTrainMulti_7030_splits/a_test_split1.txt", "a/x.avi") == "hmdb51"
     assert kind_of_folder("EPIC_100_train.csv", "EPIC_100_video_info.csv") == "epic"
     assert kind_of_folder("labels/labels.json", "labels/train.json") == "something"
     assert kind_of_folder("train.csv", "val.csv") == "list"
+
+
+def test_pictures_beside_videos_are_no_frames(tmp_path: Path, touch) -> None:
+    videos = [tmp_path / name / f"{index}.mp4" for name in ("cat", "dog") for index in range(2)]
+    touch(*videos, tmp_path / "dog" / "0.jpg", tmp_path / "preview.png")
+    opened = open_dataset(tmp_path)
+    assert [(record.path, record.label) for record in opened] == list(zip(videos, (0, 0, 1, 1), strict=True))
+    strays = f"2 pictures have videos beside or below them: not taken for frames; the first is {tmp_path}/dog/0.jpg"
+    assert opened.notes == (strays,)
+    alike = open_dataset(tmp_path, "files")
+    assert ([record.path for record in alike], alike.notes) == (videos, (strays,))
+    touch(tmp_path / "cat" / "frames" / "0001.jpg")
+    assert tmp_path / "cat" / "frames" in {record.path for record in open_dataset(tmp_path)}
 
 
 def test_open_dataset_reads_what_it_recognised(tmp_path: Path, touch) -> None:

@@ -135,3 +135,15 @@ def test_inputs(folder: Path) -> None:
     for nothing, message in (([folder / "*.avi"], "matches no video"), ([], "no path")):
         with pytest.raises(Exception, match=message):
             find_inputs(nothing)
+
+
+def test_a_picture_beside_videos_is_no_frame(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "dog").mkdir()
+    for name in ("0.mp4", "0.jpg", "1.mp4"):
+        (tmp_path / "dog" / name).touch()
+    assert [one.name for one in find_inputs([tmp_path / "dog"])] == ["0.mp4", "1.mp4"]
+    assert "1 pictures have videos beside or below them" in caplog.text
+    assert [one.name for one in find_inputs([tmp_path / "d*"])] == ["dog/0.mp4", "dog/1.mp4"]
+    for video in (tmp_path / "dog").glob("*.mp4"):
+        video.unlink()
+    assert [one.name for one in find_inputs([tmp_path / "dog"])] == ["dog"]

@@ -78,8 +78,8 @@ def features(
     from motionformer.predict.feature_run import extract_all
 
     place = find_device(device)
-    videos = find_inputs(paths)
     only_first_talks()
+    videos = find_inputs(paths)
     extractor = FeatureExtractor.from_pretrained(
         model,
         place,

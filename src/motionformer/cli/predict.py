@@ -82,9 +82,9 @@ def predict(
     if resume and kept is None:
         raise typer.BadParameter("give --json FILE or --csv FILE: results are kept beside it.", param_hint="--resume")
     place = find_device(device)
+    only_first_talks()
     videos = [video.path for video in find_inputs(paths)]
     _refuse_one_plot_for_all(plot, len(videos))
-    only_first_talks()
     predictor = Predictor.from_pretrained(
         model,
         place,

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from motionformer.data.listing import find_videos, visible_folders
+from motionformer.data.listing import find_videos, note_stray_pictures, visible_folders
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
 
@@ -40,7 +40,7 @@ def read_class_folders(
     records = tuple(Record(path, label, source=root) for label, name in enumerate(names) for path in videos[name])
     made = "already split into folders" if ready else f"split by seed {seed}" if split else "not split"
     how = f"a folder of {len(names)} class folders, {made}"
-    return Annotations(records, names, root.resolve().name, split, how=how)
+    return Annotations(records, names, root.resolve().name, split, how=how, notes=note_stray_pictures(root))
 
 
 def split_folders(root: Path) -> dict[str, Path]:

@@ -12,7 +12,8 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 
 def find_videos(folder: Path) -> list[Path]:
     """Video files and folders of frames anywhere below, hidden ones left out, in an order that never changes."""
-    return sorted(_walk(folder), key=lambda path: path.relative_to(folder).as_posix())
+    found = (video for videos, _ in _walk(folder) for video in videos)
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def is_video(path: Path) -> bool:
@@ -20,9 +21,18 @@ def is_video(path: Path) -> bool:
 
 
 def is_frame_folder(folder: Path) -> bool:
-    """A folder with at least one picture directly in it."""
+    """A folder with at least one picture directly in it, and no video file in it or below it."""
     with os.scandir(folder) as entries:
-        return any(Path(entry.name).suffix.lower() in IMAGE_SUFFIXES and entry.name[0] != "." for entry in entries)
+        has_pictures = any(_is_picture(Path(entry.name)) and entry.name[0] != "." for entry in entries)
+    return has_pictures and not _holds_video(folder)
+
+
+def note_stray_pictures(folder: Path) -> tuple[str, ...]:
+    """A note if there are pictures that were not taken for frames; nothing otherwise."""
+    strays = sorted(picture for _, pictures in _walk(folder) for picture in pictures)
+    if not strays:
+        return ()
+    return (f"{len(strays)} pictures have videos beside or below them: not taken for frames; the first is {strays[0]}",)
 
 
 def visible_folders(folder: Path) -> list[Path]:
@@ -34,11 +44,26 @@ def first_existing(candidates: list[Path]) -> Path:
     return next((path for path in candidates if path.exists()), candidates[0])
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[tuple[list[Path], list[Path]]]:
+    """Of every folder, its videos and those of its pictures that are no frames."""
+    for place, folders, files in _places(folder):
+        videos, pictures = [file for file in files if is_video(file)], [file for file in files if _is_picture(file)]
+        if pictures and not videos and not any(_holds_video(place / name) for name in folders):
+            folders.clear()  # a frame folder is one video, whatever pictures lie below it
+            videos, pictures = [place], []
+        yield videos, pictures
+
+
+def _places(folder: Path) -> Iterator[tuple[Path, list[str], list[Path]]]:
+    """Every folder, the names of the folders in it (clear them to stay out), and its files; nothing hidden."""
     for place, folders, files in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        visible = [Path(place, name) for name in files if not name.startswith(".")]
-        yield from (path for path in visible if is_video(path))
-        if any(path.suffix.lower() in IMAGE_SUFFIXES for path in visible):
-            yield Path(place)
-            folders.clear()  # a frame folder is one video, whatever lies below it
+        yield Path(place), folders, [Path(place, name) for name in files if not name.startswith(".")]
+
+
+def _holds_video(folder: Path) -> bool:
+    return any(is_video(file) for _, _, files in _places(folder) for file in files)
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES

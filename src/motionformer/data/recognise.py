@@ -9,7 +9,7 @@ from motionformer.data.class_names import ClassSource
 from motionformer.data.epic import read_epic, refuse_pickle
 from motionformer.data.hmdb51 import read_hmdb51
 from motionformer.data.kinetics import read_kinetics
-from motionformer.data.listing import find_videos, is_frame_folder, is_video, visible_folders
+from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_stray_pictures, visible_folders
 from motionformer.data.plain_list import read_plain_list
 from motionformer.data.record import Annotations, Missing, Record
 from motionformer.data.something import LABEL_FILES, read_something
@@ -65,7 +65,9 @@ def read_files(path: Path) -> Annotations:
         raise AnnotationError("no video in this folder (they are known by their endings: mp4, avi, mkv, webm …).", path)
     mixed = not alone and visible_folders(path) and any(video.parent == path for video in videos)
     notes = ("videos lie beside folders, so the folders were not taken for classes (kind: folders)",) if mixed else ()
-    return Annotations(tuple(Record(video) for video in videos), (), path.resolve().name, how=how, notes=notes)
+    strays = () if alone else note_stray_pictures(path)
+    records = tuple(Record(video) for video in videos)
+    return Annotations(records, (), path.resolve().name, how=how, notes=(*notes, *strays))
 
 
 def _recognise_folder(path: Path) -> Kind:

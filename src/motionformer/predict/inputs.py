@@ -1,12 +1,15 @@
 """What the user typed becomes videos: files, folders, folders of frames and patterns."""
 
 import glob
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from motionformer.data.listing import find_videos, is_frame_folder, is_video
+from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_stray_pictures
 from motionformer.errors import VideoError
+
+log = logging.getLogger("motionformer")
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,9 @@ def _videos_at(path: Path) -> list[Input]:
 
 
 def _below(folder: Path) -> list[Input]:
-    if is_frame_folder(folder):
+    videos = _in_folder(folder)
+    if videos == [folder]:
         return [Input(folder, folder.resolve().name)]
-    videos = find_videos(folder)
     if not videos:
         raise VideoError("no video in this folder (they are known by their endings: mp4, avi, mkv, webm …)", folder)
     return [Input(video, video.relative_to(folder).as_posix()) for video in videos]
@@ -56,8 +59,17 @@ def _below(folder: Path) -> list[Input]:
 def _matched(path: Path) -> list[Path]:
     """A pattern may match anything; of that, only what looks like a video is meant."""
     if path.is_dir():
-        return [path] if is_frame_folder(path) else find_videos(path)
+        return _in_folder(path)
     return [path] if is_video(path) else []
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """The folder itself if its pictures are the frames of a video, otherwise the videos below it."""
+    if is_frame_folder(folder):
+        return [folder]
+    for note in note_stray_pictures(folder):
+        log.warning("note: %s", note)
+    return find_videos(folder)
 
 
 def _plain_part(pattern: Path) -> Path:
