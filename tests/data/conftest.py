@@ -1,6 +1,7 @@
 """Small real videos, made here: nothing is downloaded, nothing is stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -10,16 +11,30 @@ import pytest
 WriteVideo = Callable[..., Path]
 
 
-def write_video(path: Path, num_frames: int = 20, fps: int = 30, size: tuple[int, int] = (32, 48)) -> Path:
-    """An mp4 whose frame i is grey with the value 8 i + 8: brightness tells which frame it is."""
+def write_video(
+    path: Path,
+    num_frames: int = 20,
+    fps: int = 30,
+    size: tuple[int, int] = (32, 48),
+    times: Sequence[int] | None = None,
+) -> Path:
+    """A video whose frame i is grey with the value 8 i + 8: brightness tells which frame it is.
+
+    `times` are the frames' own in milliseconds, for a rate that varies.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=fps)
         stream.height, stream.width = size
         stream.pix_fmt = "yuv420p"
+        if times is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
         for index in range(num_frames):
             picture = np.full((*size, 3), min(8 * index + 8, 250), np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            if times is not None:
+                frame.pts, frame.time_base = times[index], Fraction(1, 1000)
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
 

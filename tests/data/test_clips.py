@@ -28,6 +28,7 @@ from motionformer.data import (
 from motionformer.data.clips import frame_span
 from motionformer.errors import AnnotationError, FailedVideosError, VideoError
 from motionformer.models import InputSpec
+from motionformer.video import Clock
 from motionformer.video.sample import ClipPlan
 
 NAMES = ("left", "right")
@@ -69,10 +70,22 @@ def test_a_piece_is_sampled_within_its_bounds(videos: list[Path]) -> None:
     reader = ClipReader(ViewClips(ClipPlan(3, 1, fps=None), num_views=2))
     clip, _ = reader.read(Record(videos[0], 0, start=0.2, end=0.4))
     assert [shown(view) for view in clip] == [[6, 7, 8], [9, 10, 11]]
-    assert frame_span(Record(videos[0], start=0.1, end=0.1001), 20, 30.0) == range(3, 4)
-    assert frame_span(Record(videos[0], start=0.1, end=9.0), 20, 30.0) == range(3, 20)
+    assert frame_span(Record(videos[0], start=0.1, end=0.1001), Clock(20, 30.0)) == range(3, 4)
+    assert frame_span(Record(videos[0], start=0.1, end=9.0), Clock(20, 30.0)) == range(3, 20)
     with pytest.raises(VideoError, match=r"begins at 2 s, but the video has only 0\.67 s"):
         reader.read(Record(videos[0], 0, start=2.0, end=3.0))
+
+
+def test_a_piece_of_a_variable_rate_is_found_by_time(tmp_path: Path, make_video) -> None:
+    times = [*range(0, 1000, 100), *range(1000, 6000, 500)]  # ten frames in the first second, then two a second
+    path = make_video(tmp_path / "x.mkv", num_frames=20, times=times)
+    every = ClipReader(ViewClips(ClipPlan(3, 1, fps=None)))
+    clip, _ = every.read(Record(path, start=4.0, end=5.5))
+    assert shown(clip) == [16, 17, 18]
+    clip, _ = every.read(Record(path, start=0.7, end=1.0))
+    assert shown(clip) == [7, 8, 9]
+    clip, _ = every.read(Record(path, start=2.0, end=2.6, fps=5.0))
+    assert shown(clip) == [10, 11, 12], "a rate of the record's own overrides the video's"
 
 
 def test_the_rate_of_a_folder_of_frames_comes_from_its_record(tmp_path: Path, videos: list[Path]) -> None:

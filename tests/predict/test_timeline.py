@@ -1,6 +1,7 @@
 """Long videos: the right windows, the right segments, each frame decoded once, memory that does not grow."""
 
 import json
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import torch
 
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import Motionformer
-from motionformer.predict import Prediction, Predictor, Timeline
+from motionformer.predict import FeatureExtractor, Prediction, Predictor, Timeline
 from motionformer.predict.plot import _clock, _step, draw_timeline
+from motionformer.predict.views import ViewReader
 from motionformer.video import open_video, stream
 from motionformer.video.sample import ClipPlan, sliding_windows
 from tests.predict.conftest import make_model
@@ -32,6 +34,25 @@ def test_windows_are_predictions_of_their_frames(model: Motionformer, clip: Path
         for one, window in zip(found.windows, expected, strict=True):
             alone = single(video.read(range(window.start, window.end)), fps=30.0)
             np.testing.assert_allclose(one.views["class"], alone.views["class"], atol=1e-6)
+
+
+def test_seconds_of_a_variable_rate_are_those_of_its_frames(model: Motionformer, tmp_path: Path) -> None:
+    times = [*range(0, 1000, 100), *range(1000, 16000, 500)]
+    path = write_video(tmp_path / "x.mkv", num_frames=40, times=times, tick=Fraction(1, 1000))
+    seconds = [time / 1000 for time in times]
+    for batch in (1, 30):
+        found = Predictor(model, crops=1, batch=batch).timeline(path).windows
+        assert len(found) > 2
+        for one, after in pairwise(found):
+            assert one.start in seconds
+            assert one.end in seconds
+            assert after.start <= one.end, "windows that share frames, or lie side by side, touch"
+    clips = FeatureExtractor(model, segments=0.5)(path)
+    assert len(clips.times) > 1
+    assert set(clips.times[:-1].flatten().tolist()) <= set(seconds)
+    assert clips.times[-1, 0] in seconds
+    views = ViewReader(model.config.input).read(path)
+    assert {start for start, _ in views.times} <= set(seconds)
 
 
 def test_a_stream_is_a_timeline(model: Motionformer, clip: Path) -> None:

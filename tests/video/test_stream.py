@@ -1,13 +1,17 @@
 """Frames one after the other are the frames by number."""
 
+from fractions import Fraction
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from numbered import write_images, write_video
+from numbered import read_number, write_images, write_video
 
 from motionformer.errors import VideoError
 from motionformer.video import open_video
+from motionformer.video import stream as stream_module
 from motionformer.video.stream import stream_live, stream_video
 
 
@@ -49,6 +53,41 @@ def test_refuses_what_is_no_video(tmp_path: Path) -> None:
         stream_all(tmp_path / "gone.mp4")
     with pytest.raises(VideoError, match="cannot be opened as a live source"), stream_live(str(tmp_path / "gone")):
         pass
+
+
+def test_times_are_those_of_reading_by_number(tmp_path: Path) -> None:
+    times = [*range(0, 1000, 100), *range(1000, 6000, 500)]
+    for name, options in {
+        "even.mkv": {"num_frames": 20, "b_frames": 2},
+        "even.avi": {"num_frames": 20, "codec": "mpeg4", "b_frames": 2},
+        "uneven.mkv": {"num_frames": 20, "times": times, "tick": Fraction(1, 1000), "b_frames": 2},
+        "uneven.mp4": {"num_frames": 20, "times": times, "tick": Fraction(1, 1000)},
+    }.items():
+        path = write_video(tmp_path / name, **options)
+        with open_video(path) as video, stream_video(path) as stream:
+            clock = video.clock
+            for i, _ in enumerate(stream.frames):
+                assert stream.clock.seconds(i) == clock.seconds(i), name
+                if i < 19:
+                    assert stream.clock.seconds(i + 1) == clock.seconds(i + 1), "the end of a frame is known with it"
+        assert stream.clock.seconds(20) > stream.clock.seconds(19)
+        if name.startswith("even"):
+            assert stream.clock.seconds(20) == 20 / 30
+
+
+def test_frames_before_a_broken_one_come_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_video(tmp_path / "x.mp4", num_frames=8)
+    decode_all = stream_module.decode_all
+
+    def breaks(*words: Any) -> Any:
+        yield from islice(decode_all(*words), 5)
+        raise VideoError("is damaged", frame=5)
+
+    monkeypatch.setattr(stream_module, "decode_all", breaks)
+    with stream_video(path) as stream:
+        assert [read_number(next(stream.frames)) for _ in range(5)] == [0, 1, 2, 3, 4]
+        with pytest.raises(VideoError, match="frame 5: is damaged"):
+            next(stream.frames)
 
 
 @pytest.mark.shared

@@ -1,6 +1,5 @@
 """A record becomes a clip: open, sample, transform; and a list of records becomes a data set of clips."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +13,7 @@ from motionformer.data.failures import Failure
 from motionformer.data.order import Visit, item_generator
 from motionformer.data.record import Annotations, Label, Record
 from motionformer.errors import AnnotationError, VideoError
-from motionformer.video import Video, open_video
+from motionformer.video import Clock, Video, open_video
 
 NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
@@ -62,7 +61,7 @@ class ClipReader:
 
     def _read_views(self, video: Video, record: Record, generator: Generator | None) -> list[Tensor]:
         fps = record.fps or video.metadata.fps
-        span = frame_span(record, video.metadata.num_frames, fps)
+        span = frame_span(record, video.clock)
         chosen = self.sampler(len(span), fps, generator)
         lists = [[span[i] for i in view] for view in _as_views(chosen)]
         wanted = sorted({i for view in lists for i in view})  # views overlap: each frame is decoded once
@@ -116,14 +115,14 @@ def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def frame_span(record: Record, num_frames: int, fps: float) -> range:
-    """The frames shown from `start` (included) to `end` (excluded), at least one."""
-    first = 0 if record.start is None else _frame_at(record.start, fps)
-    stop = num_frames if record.end is None else _frame_at(record.end, fps)
-    if first >= num_frames:
-        reason = f"the piece begins at {record.start:g} s, but the video has only {num_frames / fps:.2f} s"
+def frame_span(record: Record, clock: Clock) -> range:
+    """The frames that appear from `start` (included) to `end` (excluded), at least one; by the record's rate if any."""
+    clock = Clock(clock.num_frames, record.fps) if record.fps else clock
+    span = clock.span(record.start, record.end)
+    if not span:
+        reason = f"the piece begins at {record.start:g} s, but the video has only {clock.duration:.2f} s"
         raise VideoError(reason, record.path, line=record.line)
-    return range(first, max(first + 1, min(stop, num_frames)))
+    return span
 
 
 def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
@@ -134,10 +133,6 @@ def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
             " was published, and a stride meant for 30 frames a second repeats frames of a video with 12. Use a segment"
             ' sampler, or, for an experiment, dataclasses.replace(annotations, sampling="any").'
         )
-
-
-def _frame_at(seconds: float, fps: float) -> int:
-    return math.ceil(seconds * fps - 1e-6)  # the first frame not before this time, rounding errors aside
 
 
 def _stacked(clips: list[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Literal
 from motionformer.data.clips import frame_span
 from motionformer.data.record import Record
 from motionformer.errors import VideoError
-from motionformer.video import VideoMetadata, open_video
+from motionformer.video import Clock, VideoMetadata, open_video
 from motionformer.video.container import open_container
 from motionformer.video.deadline import Deadline
 
@@ -48,12 +48,13 @@ def inspect_video(task: Task) -> FileReport:
         with open_video(task.path, time_limit=task.time_limit, image_rate=rate) as video:
             opened = video.metadata
             found = video.check() if task.decode else opened
+            clock = video.clock
         header = [] if task.path.is_dir() else _header_oddities(task, found)
     except VideoError as error:
         return FileReport(task.path, "broken", (_reason(error),))
     beyond, late = _pieces(task.records, found)
     odd = (*header, *_oddities(opened), *late)
-    short = _shortness(task, found)
+    short = _shortness(task, found, clock)
     status: Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
     return FileReport(
         path=task.path,
@@ -91,10 +92,8 @@ def _oddities(opened: VideoMetadata) -> list[str]:
     return odd
 
 
-def _shortness(task: Task, found: VideoMetadata) -> list[str]:
-    lengths = [
-        len(frame_span(record, found.num_frames, record.fps or found.fps)) for record in _inside(task.records, found)
-    ]
+def _shortness(task: Task, found: VideoMetadata, clock: Clock) -> list[str]:
+    lengths = [len(frame_span(record, clock)) for record in _inside(task.records, found)]
     shortest = min([found.num_frames, *lengths])
     return [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
 

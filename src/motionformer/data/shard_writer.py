@@ -19,6 +19,7 @@ from motionformer.data.clips import frame_span
 from motionformer.data.record import Annotations, Record
 from motionformer.data.shard_index import INDEX_NAME, Shard, ShardIndex
 from motionformer.errors import AnnotationError
+from motionformer.video import Clock
 from motionformer.video.images import list_frames
 
 
@@ -73,7 +74,7 @@ def _frames_sample(record: Record, item: dict[str, Any]) -> _Sample:
     if record.start is not None or record.end is not None:
         if record.fps is None:
             raise AnnotationError("a piece of a folder of frames needs its frame rate.", record.source, record.line)
-        files = [files[i] for i in frame_span(record, len(files), record.fps)]
+        files = [files[i] for i in frame_span(record, Clock(len(files), record.fps))]
     return _Sample(record.path, {file.name: file for file in files}, [{**item, "start": None, "end": None}])
 
 

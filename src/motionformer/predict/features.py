@@ -136,7 +136,7 @@ class FeatureExtractor:
             small = (self.reader.shrink(frame[None])[0] for frame in stream.frames)
             for picked in slide(small, windows):
                 clip = next(self.reader.crop(torch.stack(picked.frames).to(self.device)))
-                yield (picked.start / stream.fps, picked.end / stream.fps), clip
+                yield (stream.clock.seconds(picked.start), stream.clock.seconds(picked.end)), clip
 
 
 def _class_token(prefix: Tensor, patches: Tensor, mask: Tensor | None) -> Tensor:

@@ -33,6 +33,7 @@ from motionformer.predict.scoring import Scorer, batched
 from motionformer.predict.timeline import Timeline
 from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import Picked, model_windows, slide
+from motionformer.video.clock import StreamClock
 from motionformer.video.stream import stream_live, stream_video
 from motionformer.weights import load_model
 
@@ -127,7 +128,7 @@ class Predictor:
             windows = model_windows(self.spec, stream.fps, hop, window)
             picked = slide(map(self._shrink, stream.frames), windows)
             at_once = max(1, self.score.batch // len(self.reader.crops))
-            found = [p for some in batched(picked, at_once) for p in self._predict_windows(some, stream.fps, path)]
+            found = [p for some in batched(picked, at_once) for p in self._predict_windows(some, stream.clock, path)]
         return Timeline(fspath(path), found[-1].end or 0.0, tuple(found))
 
     def stream(
@@ -144,7 +145,7 @@ class Predictor:
         """
         windows = model_windows(self.spec, fps, every, window)
         for picked in slide(map(self._shrink, frames), windows):
-            yield from self._predict_windows([picked], fps, "")
+            yield from self._predict_windows([picked], StreamClock(fps), "")
 
     def watch(
         self,
@@ -164,20 +165,20 @@ class Predictor:
             # closed before the source is, whenever the caller stops: its thread reads from it
             with closing(latest_windows(map(self._shrink, stream.frames), windows)) as newest:
                 for picked in newest:
-                    yield from self._predict_windows([picked], stream.fps, str(source))
+                    yield from self._predict_windows([picked], stream.clock, str(source))
 
     def _shrink(self, frame: UInt8[Tensor, "H W 3"]) -> UInt8[Tensor, "h w 3"]:
         return self.reader.shrink(torch.as_tensor(frame)[None])[0]
 
     def _predict_windows(
-        self, windows: Sequence[Picked[Tensor]], fps: float, video: PathLikeStr
+        self, windows: Sequence[Picked[Tensor]], clock: StreamClock, video: PathLikeStr
     ) -> Iterator[Prediction]:
         cut = (self.reader.crop(torch.stack(picked.frames).to(self.device)) for picked in windows)
         scores = self.score(chain.from_iterable(cut))
         crops = len(self.reader.crops)
         for i, picked in enumerate(windows):
             own = {task: of_all[i * crops : (i + 1) * crops][None] for task, of_all in scores.items()}
-            yield Prediction(fspath(video), self.labels, own, picked.start / fps, picked.end / fps)
+            yield Prediction(fspath(video), self.labels, own, clock.seconds(picked.start), clock.seconds(picked.end))
 
 
 class _Reading:

@@ -16,7 +16,7 @@ from torch import Tensor
 from motionformer.data import MiddleSegments, eval_sampler
 from motionformer.evaluation.views import crop_transforms
 from motionformer.models import InputSpec
-from motionformer.video import open_video
+from motionformer.video import Clock, open_video
 from motionformer.video.transforms.resize import cover, resize
 
 AT_ONCE = 256_000_000
@@ -44,14 +44,14 @@ class ViewReader:
         """From a file or a folder of frames. Raises `VideoError`."""
         with open_video(path, decoder=self.decoder, time_limit=self.time_limit) as video:
             facts = video.metadata
-            wanted, shown, times = self._choose(facts.num_frames, facts.fps)
+            wanted, shown, times = self._choose(video.clock)
             step = max(1, AT_ONCE // (3 * facts.height * facts.width))
             parts = [self.shrink(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
         return Views(torch.cat(parts), shown, times)
 
     def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float) -> Views:
         """From frames that are there already."""
-        wanted, shown, times = self._choose(len(frames), fps)
+        wanted, shown, times = self._choose(Clock(len(frames), fps))
         return Views(self.shrink(frames[wanted]), shown, times)
 
     def shrink(self, frames: UInt8[Tensor, "n H W 3"]) -> UInt8[Tensor, "n h w 3"]:
@@ -68,12 +68,12 @@ class ViewReader:
         """One clip in all crops."""
         return (crop.with_label(frames, None)[0] for crop in self.crops)
 
-    def _choose(self, num_frames: int, fps: float) -> tuple[list[int], list[list[int]], list[tuple[float, float]]]:
+    def _choose(self, clock: Clock) -> tuple[list[int], list[list[int]], list[tuple[float, float]]]:
         if isinstance(self.sampler, MiddleSegments):
-            clips = [self.sampler(num_frames, fps, None)]
+            clips = [self.sampler(clock.num_frames, clock.fps, None)]
         else:
-            clips = self.sampler(num_frames, fps, None)
+            clips = self.sampler(clock.num_frames, clock.fps, None)
         wanted = sorted({i for clip in clips for i in clip})
         place = {i: position for position, i in enumerate(wanted)}
-        times = [(min(clip) / fps, (max(clip) + 1) / fps) for clip in clips]
+        times = [(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in clips]
         return wanted, [[place[i] for i in clip] for clip in clips], times

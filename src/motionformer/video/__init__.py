@@ -1,7 +1,8 @@
 """Video files and folders of frames → the frames asked for. Knows nothing of labels, models or recipes."""
 
+from motionformer.video.clock import Clock
 from motionformer.video.metadata import VideoMetadata
 from motionformer.video.open import DECODERS, open_video, read_frames
 from motionformer.video.source import Video
 
-__all__ = ["DECODERS", "Video", "VideoMetadata", "open_video", "read_frames"]
+__all__ = ["DECODERS", "Clock", "Video", "VideoMetadata", "open_video", "read_frames"]

@@ -25,7 +25,7 @@ class VideoMetadata:
     rotation: int
     """Degrees clockwise that were applied to show the frames upright: 0, 90, 180 or 270."""
     variable_rate: bool
-    """Frames do not lie on one regular grid of times, so index / fps is not the time of a frame."""
+    """Frames do not lie on one regular grid of times, so index / fps is not the time of a frame (`Video.clock` is)."""
     exact_count: bool
     """`num_frames` comes from decoding every frame; otherwise from the container's packets, one frame each."""
 

@@ -18,6 +18,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
+from motionformer.video.clock import Clock
 from motionformer.video.container import LENIENT, STRICT, describe, explained, open_container, scan_packets
 from motionformer.video.deadline import Deadline
 from motionformer.video.index import FrameIndex, index_packets, times_are_real
@@ -69,6 +70,15 @@ class PyAVVideo(Video):
             if damaged is not None:
                 raise VideoError("is damaged", frame=damaged)
         return self.metadata
+
+    @property
+    def clock(self) -> Clock:
+        facts = self.metadata
+        if self.index is None or not facts.variable_rate:
+            return super().clock
+        tick, first = self.stream.time_base or Fraction(1), self.index.times[0]
+        times = [(time - first) * tick.numerator / tick.denominator for time in self.index.times]
+        return Clock(facts.num_frames, facts.fps, times)
 
     def close(self) -> None:
         self.container.close()

@@ -11,6 +11,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
+from motionformer.video.clock import Clock
 from motionformer.video.metadata import VideoMetadata
 
 V = TypeVar("V", bound="Video")
@@ -29,6 +30,11 @@ class Video(ABC):
     @abstractmethod
     def check(self) -> VideoMetadata:
         """Decode every frame strictly; metadata with the exact count, or a `VideoError` at the first damaged frame."""
+
+    @property
+    def clock(self) -> Clock:
+        """When frames appear: by their own times where the rate varies and they have some, otherwise by the rate."""
+        return Clock(self.metadata.num_frames, self.metadata.fps)
 
     @abstractmethod
     def close(self) -> None:

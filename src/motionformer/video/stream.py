@@ -1,6 +1,7 @@
 """Frames one after the other, each decoded once, in constant memory: for videos of any length and for live sources.
 
-Frame i is the one that `Video.read([i])` gives; nothing is indexed, counted or kept, so frames cannot be asked for.
+Frame i is the one that `Video.read([i])` gives; nothing is indexed or counted, and only times are kept, eight bytes a
+frame. So frames cannot be asked for.
 """
 
 import sys
@@ -20,9 +21,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
+from motionformer.video.clock import StreamClock
 from motionformer.video.container import describe, explained, open_container
 from motionformer.video.deadline import Deadline
 from motionformer.video.images import ImageFolder
+from motionformer.video.index import WITHOUT_TIMES
 from motionformer.video.orientation import UPRIGHT, Orientation, orient, plausible_aspect, stretch
 from motionformer.video.pixels import ToRGB, orientation_of
 from motionformer.video.seek import decode_all
@@ -37,6 +40,8 @@ class FrameStream:
 
     fps: float
     frames: Iterator[UInt8[Tensor, "H W 3"]]
+    clock: StreamClock
+    """Knows when the frames that came out so far appear, and when the last of them ends."""
 
 
 @contextmanager
@@ -50,12 +55,14 @@ def stream_video(
     path = Path(path)
     if path.is_dir():
         folder = ImageFolder(path, time_limit=time_limit, fps=image_rate)
-        yield FrameStream(image_rate, (folder.read([i])[0] for i in range(folder.metadata.num_frames)))
+        frames = (folder.read([i])[0] for i in range(folder.metadata.num_frames))
+        yield FrameStream(image_rate, frames, StreamClock(image_rate))
         return
     container, stream = open_container(path, Deadline(time_limit), num_threads)
     with container:
-        decoded = decode_all(container, stream, Deadline(None))
-        yield FrameStream(_rate(stream), _explain(path, _upright(decoded, stream)))
+        clock = StreamClock(_rate(stream), stream.time_base if _has_times(container, stream) else None)
+        decoded = _timed(decode_all(container, stream, Deadline(None)), clock)
+        yield FrameStream(clock.fps, _explain(path, _upright(decoded, stream)), clock)
 
 
 @contextmanager
@@ -77,7 +84,8 @@ def stream_live(
         raise VideoError(f"cannot be opened as a live source ({describe(error)})", source) from error
     with container:
         stream = _only_video(container, source)
-        yield FrameStream(_rate(stream), _explain(Path(source), _upright(container.decode(stream), stream)))
+        clock = StreamClock(_rate(stream))
+        yield FrameStream(clock.fps, _explain(Path(source), _upright(container.decode(stream), stream)), clock)
 
 
 def _only_video(container: InputContainer, source: str) -> VideoStream:
@@ -90,6 +98,28 @@ def _only_video(container: InputContainer, source: str) -> VideoStream:
 def _rate(stream: VideoStream) -> float:
     rate = stream.average_rate or stream.guessed_rate
     return float(rate) if rate and rate > 0 else 30.0
+
+
+def _has_times(container: InputContainer, stream: VideoStream) -> bool:
+    """Whether frames come out with the time of their own packet (`index.times_are_real`)."""
+    return container.format.name not in WITHOUT_TIMES or stream.codec_context.reorder_depth == 0
+
+
+def _timed(frames: Iterator[VideoFrame], clock: StreamClock) -> Iterator[VideoFrame]:
+    """The same frames, each as soon as the next one tells when it ends."""
+    held: VideoFrame | None = None
+    try:
+        for frame in frames:
+            clock.add(frame.pts)
+            if held is not None:
+                yield held
+            held = frame
+    except (av.FFmpegError, VideoError):
+        if held is not None:
+            yield held
+        raise
+    if held is not None:
+        yield held
 
 
 def _explain(path: Path, frames: Iterator[Tensor]) -> Iterator[Tensor]:

@@ -14,6 +14,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
+from motionformer.video.clock import Clock
 from motionformer.video.metadata import VideoMetadata
 from motionformer.video.orientation import Orientation, orient, stretch
 from motionformer.video.pyav import PyAVVideo
@@ -66,6 +67,10 @@ class TorchCodecVideo(Video):
     @property
     def metadata(self) -> VideoMetadata:  # type: ignore[override]
         return self.scanned.metadata
+
+    @property
+    def clock(self) -> Clock:
+        return self.scanned.clock
 
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
         wanted = checked_indices(self, indices)
