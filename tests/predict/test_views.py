@@ -11,6 +11,7 @@ from motionformer.predict import views as views_module
 from motionformer.predict.views import ViewReader
 from motionformer.video import open_video
 from tests.predict.conftest import CONFIG, make_model
+from tests.video.numbered import read_number, write_lying_video
 
 CPU = torch.device("cpu")
 SPECS = [
@@ -30,6 +31,18 @@ def test_equal_to_the_data_pipeline(changes: dict, clip: Path) -> None:
     found = torch.stack(list(reader.clips(reader.read(clip), CPU)))
     assert torch.equal(found, expected)
     assert found.shape[0] == (1 if spec.sampling == "segments" else spec.views) * spec.crops
+
+
+@pytest.mark.parametrize(("sampling", "frames"), [("segments", 20), ("stride", 18)])
+def test_a_number_of_frames_that_was_wrong(sampling: str, frames: int, tmp_path: Path) -> None:
+    """20 frames are announced, two of which do not exist."""
+    path = write_lying_video(tmp_path / "x.mp4", num_frames=18, places=(7, 12))
+    spec = make_model(sampling=sampling, frames=frames, stride=1, views=1, crops=1, height=64, width=96).config.input
+    reader = ViewReader(spec)
+    views = reader.read(path)
+    assert [read_number(frame) for frame in views.frames] == list(range(18))
+    from_list = FileVideos(Annotations((Record(path),), (), "one"), spec).read(0)
+    assert torch.equal(torch.stack(list(reader.clips(views, CPU))), from_list)
 
 
 def test_reading_in_pieces_changes_nothing(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:

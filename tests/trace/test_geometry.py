@@ -1,13 +1,16 @@
 """Pixels to tokens and back: equal to what the model's own transform does to a frame."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.trace.clip import place_clip
+from motionformer.trace.clip import open_clip, place_clip
 from motionformer.trace.query import find_geometry
 from motionformer.video.transforms import eval_transform
+from tests.video.numbered import read_number, write_lying_video
 
 SIZES = [(48, 48), (60, 100), (100, 60), (33, 47), (240, 320), (49, 48)]
 
@@ -91,3 +94,15 @@ class TestPlaceClip:
         spec = InputSpec(frames=4, sampling="segments")
         assert place_clip(spec, 80, 30.0, 55) == ([10, 30, 50, 70], 2)
         assert place_clip(spec, 80, 30.0, None) == ([10, 30, 50, 70], 2)
+
+
+def test_a_clip_of_a_video_that_announces_too_many_frames(tmp_path: Path) -> None:
+    """20, two of which do not exist: the clip is placed in the 18 that do."""
+    path = write_lying_video(tmp_path / "x.mp4", num_frames=18, places=(7, 12))
+    config = ModelConfig(tubelet=2, input=InputSpec(frames=16, stride=1, fps=30.0))
+    for frame in (8, 17):
+        clip = open_clip(path, config, frame)
+        assert clip.numbers[clip.asked] == frame
+        assert [read_number(one) for one in clip.frames] == list(clip.numbers)
+    with pytest.raises(TraceError, match="there is no frame 19; it has 18"):
+        open_clip(path, config, frame=19)

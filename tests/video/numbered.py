@@ -11,6 +11,10 @@ from torch import Tensor
 BITS = 8
 SQUARE = 8
 
+NOTHING_NEW = b"\x00\x00\x01\xb6" + int("0101001011001111", 2).to_bytes(2, "big")
+"""A packet of MPEG-4 at 30 frames a second that decodes to nothing. A start code; then type P, no whole second, marker,
+five bits of time, marker, "not coded", stuffing."""
+
 
 def draw_number(number: int, height: int, width: int) -> np.ndarray:
     """A frame with a moving pattern, and its number in binary along the upper edge, highest bit first."""
@@ -71,6 +75,22 @@ def write_video(
             frame.time_base = tick or Fraction(1, fps)
             output.mux(stream.encode(frame))
         output.mux(stream.encode())
+    return path
+
+
+def write_lying_video(path: Path, *, num_frames: int = 18, places: Sequence[int] = (7, 12)) -> Path:
+    """MPEG-4 that announces more frames than it has: packets at `places`, with times of their own, decode to none."""
+    source = write_video(path.with_name(f"source of {path.name}"), codec="mpeg4", num_frames=num_frames)
+    with av.open(str(source)) as original, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(original.streams.video[0])
+        packets = [packet for packet in original.demux(video=0) if packet.size]
+        for place in places:
+            packets.insert(place, av.Packet(NOTHING_NEW))
+        for place, packet in enumerate(packets):
+            packet.stream, packet.time_base = stream, Fraction(1, 30)
+            packet.pts, packet.dts, packet.duration = place, place, 1
+            output.mux(packet)
+    source.unlink()
     return path
 
 

@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from numbered import draw_number, read_number, write_audio, write_video
+from numbered import NOTHING_NEW, draw_number, read_number, write_audio, write_video
 from torch import Tensor
 
 from motionformer.errors import VideoError
@@ -171,9 +171,7 @@ def test_place_holders_that_decode_to_nothing_are_no_frames(tmp_path: Path) -> N
     with av.open(str(source)) as original, av.open(str(path), "w") as output:
         stream = output.add_stream_from_template(original.streams.video[0])
         packets = [bytes(packet) for packet in original.demux(video=0) if packet.size]
-        # A start code; then type P, no whole second, marker, five bits of time, marker, "not coded", stuffing.
-        nothing_new = b"\x00\x00\x01\xb6" + int("0101001011001111", 2).to_bytes(2, "big")
-        for k, data in enumerate([*packets[:5], nothing_new, *packets[5:]]):
+        for k, data in enumerate([*packets[:5], NOTHING_NEW, *packets[5:]]):
             packet = av.Packet(data)
             packet.stream, packet.pts, packet.dts, packet.time_base = stream, k, k, Fraction(1, 30)
             packet.is_keyframe = k == 0

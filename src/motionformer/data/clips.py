@@ -13,7 +13,7 @@ from motionformer.data.failures import Failure
 from motionformer.data.order import Visit, item_generator
 from motionformer.data.record import Annotations, Label, Record
 from motionformer.errors import AnnotationError, VideoError
-from motionformer.video import Clock, Video, open_video
+from motionformer.video import Clock, Video, open_video, take_settled
 
 NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
@@ -53,7 +53,7 @@ class ClipReader:
         """The clip, or all views stacked (clip by clip, each in all crops), and the label. Raises `VideoError`."""
         rate = record.fps or self.image_rate
         with open_video(record.path, decoder=self.decoder, time_limit=self.time_limit, image_rate=rate) as video:
-            views = self._read_views(video, record, generator)
+            views = take_settled(video, lambda: self._read_views(video, record, generator))
         if not self.transforms:
             return _stacked(views), record.label
         done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]

@@ -16,7 +16,7 @@ from torch import Tensor
 from motionformer.data import MiddleSegments, eval_sampler
 from motionformer.evaluation.views import crop_transforms
 from motionformer.models import InputSpec
-from motionformer.video import Clock, open_video
+from motionformer.video import Clock, Video, open_video, take_settled
 from motionformer.video.transforms.resize import cover, resize
 
 AT_ONCE = 256_000_000
@@ -43,11 +43,7 @@ class ViewReader:
     def read(self, path: Path) -> Views:
         """From a file or a folder of frames. Raises `VideoError`."""
         with open_video(path, decoder=self.decoder, time_limit=self.time_limit) as video:
-            facts = video.metadata
-            wanted, shown, times = self._choose(video.clock)
-            step = max(1, AT_ONCE // (3 * facts.height * facts.width))
-            parts = [self.shrink(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
-        return Views(torch.cat(parts), shown, times)
+            return take_settled(video, lambda: self._read(video))
 
     def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float) -> Views:
         """From frames that are there already."""
@@ -67,6 +63,12 @@ class ViewReader:
     def crop(self, frames: UInt8[Tensor, "t H W 3"]) -> Iterator[Float[Tensor, "3 t h w"]]:
         """One clip in all crops."""
         return (crop.with_label(frames, None)[0] for crop in self.crops)
+
+    def _read(self, video: Video) -> Views:
+        wanted, shown, times = self._choose(video.clock)
+        step = max(1, AT_ONCE // (3 * video.metadata.height * video.metadata.width))
+        parts = [self.shrink(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
+        return Views(torch.cat(parts), shown, times)
 
     def _choose(self, clock: Clock) -> tuple[list[int], list[list[int]], list[tuple[float, float]]]:
         if isinstance(self.sampler, MiddleSegments):

@@ -12,7 +12,7 @@ from torch import Tensor
 from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark, MotionClip
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.video import open_video
+from motionformer.video import Video, open_video, take_settled
 from motionformer.video.sample import ClipPlan, last_start, segment_indices, strided_clip
 
 Source = str | PathLike[str] | MotionClip | Tensor
@@ -85,12 +85,16 @@ def place_clip(spec: InputSpec, num_frames: int, fps: float, frame: int | None) 
 
 def _from_video(path: Path, spec: InputSpec, frame: int | None) -> Clip:
     with open_video(path, image_rate=IMAGE_RATE) as video:
-        facts = video.metadata
-        _check_frame(frame, facts.num_frames, str(path))
-        indices, asked = place_clip(spec, facts.num_frames, facts.fps, frame)
-        frames = video.read(indices)
+        return take_settled(video, lambda: _read_clip(video, spec, frame))
+
+
+def _read_clip(video: Video, spec: InputSpec, frame: int | None) -> Clip:
+    facts = video.metadata
+    _check_frame(frame, facts.num_frames, str(video.path))
+    indices, asked = place_clip(spec, facts.num_frames, facts.fps, frame)
+    frames = video.read(indices)
     step = max(indices[-1] - indices[0], 1) / max(len(indices) - 1, 1)
-    return Clip(path.name, frames, tuple(indices), asked, facts.fps / step)
+    return Clip(video.path.name, frames, tuple(indices), asked, facts.fps / step)
 
 
 def _in_memory(name: str, frames: Tensor, frame: int | None) -> Clip:

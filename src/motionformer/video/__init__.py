@@ -3,6 +3,6 @@
 from motionformer.video.clock import Clock
 from motionformer.video.metadata import VideoMetadata
 from motionformer.video.open import DECODERS, open_video, read_frames
-from motionformer.video.source import Video
+from motionformer.video.source import Video, take_settled
 
-__all__ = ["DECODERS", "Clock", "Video", "VideoMetadata", "open_video", "read_frames"]
+__all__ = ["DECODERS", "Clock", "Video", "VideoMetadata", "open_video", "read_frames", "take_settled"]

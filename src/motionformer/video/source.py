@@ -1,7 +1,7 @@
 """A video, whatever it is stored as: metadata, and frames by number. Knows nothing of decoders."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index as as_int
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from motionformer.video.clock import Clock
 from motionformer.video.metadata import VideoMetadata
 
 V = TypeVar("V", bound="Video")
+T = TypeVar("T")
 
 
 class Video(ABC):
@@ -47,6 +48,24 @@ class Video(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def take_settled(video: Video, take: Callable[[], T]) -> T:
+    """What `take` gives, which chooses frames of the video by its length and reads them.
+
+    Where reading finds out that the container announced a wrong number of frames, they were chosen for another length:
+    `take` is called once more.
+    """
+    announced = video.metadata.num_frames
+    try:
+        taken = take()
+    except VideoError:
+        if video.metadata.num_frames == announced:
+            raise
+    else:
+        if video.metadata.num_frames == announced:
+            return taken
+    return take()
 
 
 def checked_indices(video: Video, indices: Sequence[int]) -> list[int]:
