@@ -7,10 +7,12 @@ import av
 import numpy as np
 import pytest
 
+from motionformer.data import ClipReader, MiddleSegments
 from motionformer.data.inspection import FileReport, Task, inspect_video
 from motionformer.data.recognise import open_dataset
 from motionformer.data.record import Annotations, Record
 from motionformer.data.scan import ScanReport, count_videos, scan
+from motionformer.errors import VideoError
 
 
 def look_at(path: Path, *records: Record, decode: bool = True) -> FileReport:
@@ -35,6 +37,25 @@ def test_pieces_are_compared_with_the_video(tmp_path: Path, make_video) -> None:
     assert (late.status, late.reasons) == ("odd", ("1 pieces end after the video, up to 5 s; the video lasts 2.00 s",))
     outside = look_at(path, Record(path, start=0.0, end=1.0), Record(path, start=7.0, end=9.0, line=12))
     assert (outside.status, outside.reasons) == ("broken", ("a piece begins at 7 s (line 12); the video lasts 2.00 s",))
+
+
+def test_a_piece_that_begins_in_the_last_frame_is_reported(tmp_path: Path, make_video) -> None:
+    """The last of 20 frames appears at 1.9 s; a clip that begins later cannot be read, so it is no good."""
+    path = make_video(tmp_path / "x.mp4", num_frames=20, fps=10)
+    outside = look_at(path, Record(path), Record(path, start=1.95, end=2.0))
+    assert (outside.status, outside.reasons) == ("broken", ("a piece begins at 1.95 s; the video lasts 2.00 s",))
+    with pytest.raises(VideoError, match=r"begins at 1\.95 s"):
+        ClipReader(MiddleSegments(4)).read(Record(path, start=1.95, end=2.0))
+    for start in (1.9, 1.9 + 1e-9):
+        assert look_at(path, Record(path, start=start)).reasons == ("1 frames, fewer than 16",)
+
+
+def test_pieces_of_a_variable_rate_are_found_by_time(tmp_path: Path, make_video) -> None:
+    path = make_video(tmp_path / "x.mkv", num_frames=30, times=[*range(0, 2000, 100), *range(2000, 7000, 500)])
+    odd = look_at(path, Record(path, start=0.0, end=2.0))
+    assert (odd.status, odd.reasons) == ("odd", ("variable frame rate",))
+    short = look_at(path, Record(path, start=6.0, end=6.6))
+    assert short.reasons == ("2 frames, fewer than 16", "variable frame rate")
 
 
 def test_a_variable_rate_is_odd(tmp_path: Path) -> None:

@@ -116,13 +116,18 @@ def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def frame_span(record: Record, clock: Clock) -> range:
-    """The frames that appear from `start` (included) to `end` (excluded), at least one; by the record's rate if any."""
-    clock = Clock(clock.num_frames, record.fps) if record.fps else clock
+    """The frames that appear from `start` (included) to `end` (excluded), at least one. Raises `VideoError`."""
+    clock = record_clock(record, clock)
     span = clock.span(record.start, record.end)
     if not span:
         reason = f"the piece begins at {record.start:g} s, but the video has only {clock.duration:.2f} s"
         raise VideoError(reason, record.path, line=record.line)
     return span
+
+
+def record_clock(record: Record, clock: Clock) -> Clock:
+    """The video's clock, unless the record brings a rate of its own."""
+    return Clock(clock.num_frames, record.fps) if record.fps else clock
 
 
 def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:

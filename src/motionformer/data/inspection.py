@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from motionformer.data.clips import frame_span
+from motionformer.data.clips import record_clock
 from motionformer.data.record import Record
 from motionformer.errors import VideoError
-from motionformer.video import Clock, VideoMetadata, open_video
+from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import open_container
 from motionformer.video.deadline import Deadline
 
@@ -52,9 +52,10 @@ def inspect_video(task: Task) -> FileReport:
         header = [] if task.path.is_dir() else _header_oddities(task, found)
     except VideoError as error:
         return FileReport(task.path, "broken", (_reason(error),))
-    beyond, late = _pieces(task.records, found)
+    lengths = [len(record_clock(record, clock).span(record.start, record.end)) for record in task.records]
+    beyond, late = _pieces(task.records, lengths, found)
     odd = (*header, *_oddities(opened), *late)
-    short = _shortness(task, found, clock)
+    short = _shortness(task, lengths, found)
     status: Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
     return FileReport(
         path=task.path,
@@ -92,20 +93,15 @@ def _oddities(opened: VideoMetadata) -> list[str]:
     return odd
 
 
-def _shortness(task: Task, found: VideoMetadata, clock: Clock) -> list[str]:
-    lengths = [len(frame_span(record, clock)) for record in _inside(task.records, found)]
-    shortest = min([found.num_frames, *lengths])
+def _shortness(task: Task, lengths: Sequence[int], found: VideoMetadata) -> list[str]:
+    shortest = min([found.num_frames, *(length for length in lengths if length)])
     return [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
 
 
-def _inside(records: Sequence[Record], found: VideoMetadata) -> list[Record]:
-    return [record for record in records if (record.start or 0) * (record.fps or found.fps) < found.num_frames]
-
-
-def _pieces(records: Sequence[Record], found: VideoMetadata) -> tuple[list[str], list[str]]:
+def _pieces(records: Sequence[Record], lengths: Sequence[int], found: VideoMetadata) -> tuple[list[str], list[str]]:
     """Labelled pieces that lie outside the video, and those that go on after its end (by more than a frame)."""
-    inside = _inside(records, found)
-    outside = [record for record in records if record not in inside]
+    inside = [record for record, length in zip(records, lengths, strict=True) if length]
+    outside = [record for record, length in zip(records, lengths, strict=True) if not length]
     ends = [record.end for record in inside if record.end and record.end > found.duration + 1 / found.fps]
     lasts = f"the video lasts {found.duration:.2f} s"
     beyond = [f"a piece begins at {record.start:g} s{_line(record)}; {lasts}" for record in outside[:1]]
