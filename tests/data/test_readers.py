@@ -10,6 +10,7 @@ from motionformer.data.class_names import read_class_names
 from motionformer.data.epic import read_epic
 from motionformer.data.hmdb51 import read_hmdb51
 from motionformer.data.kinetics import read_kinetics
+from motionformer.data.listing import find_videos
 from motionformer.data.plain_list import read_plain_list
 from motionformer.data.something import read_something
 from motionformer.data.ucf101 import read_ucf101
@@ -186,6 +187,20 @@ def test_class_folders(tmp_path: Path, touch) -> None:
     everything = read_class_folders(tmp_path)
     assert everything.counts() == {"clap hands": 10, "wave": 12}
     assert tmp_path / "wave" / "frames" in {record.path for record in everything}
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path, touch) -> None:
+    root = tmp_path / "root"
+    touch(root / "b" / "x.mp4", tmp_path / "elsewhere" / "deep" / "y.mp4")
+    (root / "b" / "back").symlink_to("..")
+    assert find_videos(root) == [root / "b" / "x.mp4"], "in a circle"
+    touch(root / "c" / "frames" / "1.jpg")
+    for link, target in {"a": "b", "c/away": "../../elsewhere", "d": "c/away/deep", "gone": "nowhere"}.items():
+        (root / link).symlink_to(target)
+    found = [path.relative_to(root).as_posix() for path in find_videos(root)]
+    assert found == ["b/x.mp4", "c/frames", "d/y.mp4"]
+    inside = [path.relative_to(root).as_posix() for path in find_videos(root / "a")]
+    assert inside == ["a/back/c/frames", "a/back/d/y.mp4", "a/x.mp4"], "the folder asked for may be a link itself"
 
 
 def test_class_folders_are_split_once_and_for_all(tmp_path: Path, touch) -> None:

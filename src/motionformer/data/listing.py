@@ -1,6 +1,7 @@
 """Which files are videos, which folders are videos cut into frames. By name only: nothing is opened."""
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,10 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 
 
 def find_videos(folder: Path) -> list[Path]:
-    """Video files and folders of frames anywhere below, hidden ones left out, in an order that never changes."""
+    """Video files and folders of frames anywhere below, hidden ones left out, in an order that never changes.
+
+    Links to folders are followed; a folder that several lead to is looked through once.
+    """
     found = (video for videos, _ in _walk(folder) for video in videos)
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
@@ -55,10 +59,22 @@ def _walk(folder: Path) -> Iterator[tuple[list[Path], list[Path]]]:
 
 
 def _places(folder: Path) -> Iterator[tuple[Path, list[str], list[Path]]]:
-    """Every folder, the names of the folders in it (clear them to stay out), and its files; nothing hidden."""
-    for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield Path(place), folders, [Path(place, name) for name in files if not name.startswith(".")]
+    """Every folder, the names of the folders in it (clear them to stay out), and its files; nothing hidden.
+
+    Each comes once, by its own name if it lies below: links are followed last, and none leads in circles.
+    """
+    seen, waiting = set[Path](), deque([folder])
+    while waiting:
+        for name, folders, files in os.walk(waiting.popleft()):
+            place = Path(name)
+            real = place.resolve()
+            if real in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            yield place, folders, [place / name for name in files if not name.startswith(".")]
+            waiting.extend(place / name for name in folders if (place / name).is_symlink())
 
 
 def _holds_video(folder: Path) -> bool:
