@@ -61,6 +61,10 @@ class FailedVideosError(MotionformerError):
     """More videos failed than the run was told to accept."""
 
 
+class PoolError(MotionformerError):
+    """A process that ended before it took up any item, so that no item is to blame."""
+
+
 class MaskError(MotionformerError):
     """Masks that cannot be read, do not fit their frames, or are not where a data set keeps them."""
 

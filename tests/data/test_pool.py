@@ -3,11 +3,14 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from motionformer.data.pool import Crash, run_in_processes
+from motionformer.data.pool import Crash, run_in_order, run_in_processes
 
 
 def behave(item: tuple[str, int]) -> int:
@@ -19,6 +22,10 @@ def behave(item: tuple[str, int]) -> int:
         os._exit(3)
     if what == "hang":
         time.sleep(1000)
+    if what == "slow":
+        time.sleep(2)
+    if what in ("slow", "when"):
+        return time.monotonic_ns()
     if what == "raise":
         raise ValueError("no such thing")
     return value * value
@@ -54,3 +61,74 @@ def test_nothing_to_do() -> None:
 def test_any_number_of_workers(num_workers: int) -> None:
     outcomes = dict(run_in_processes(behave, [("square", 1), ("square", 2)], num_workers=num_workers, time_limit=30.0))
     assert outcomes == {0: 1, 1: 4}
+
+
+def test_results_come_in_order() -> None:
+    items = [("slow", 0), *[("square", index) for index in range(9)]]
+    items[4] = ("segfault", 0)
+    found = list(run_in_order(behave, items, num_workers=2, time_limit=60.0))
+    assert found.pop(4) == Crash("the decoder crashed (signal SIGSEGV)")
+    assert found[1:] == [0, 1, 4, 16, 25, 36, 49, 64]
+
+
+def test_nobody_is_more_than_two_for_each_process_ahead() -> None:
+    done, *others = run_in_order(behave, [("slow", 0), *[("when", 0)] * 7], num_workers=2, time_limit=60.0)
+    assert min(others[3:]) > done
+
+
+def test_a_process_works_while_the_caller_does() -> None:
+    running = run_in_order(behave, [("when", 0)] * 2, num_workers=1, time_limit=60.0)
+    next(running)
+    time.sleep(0.5)
+    seen = time.monotonic_ns()
+    assert next(running) < seen
+
+
+UNGUARDED = """
+import math, multiprocessing
+from motionformer.data.pool import run_in_order
+context = multiprocessing.get_context("spawn")
+print(list(run_in_order(math.sqrt, [4.0], num_workers=1, time_limit=60.0, context=context)))
+"""
+KILLED = """
+import math, multiprocessing, os
+from motionformer.data.pool import run_in_order
+context = multiprocessing.get_context("fork")
+running = run_in_order(math.sqrt, [4.0] * 8, num_workers=2, time_limit=60.0, context=context)
+next(running)
+print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_process_that_cannot_start_is_no_items_fault(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = _run(tmp_path / "script.py")
+    assert done.returncode == 1
+    assert "could not start (exit code 1)" in done.stderr
+    assert "belongs under `if __name__ == '__main__':`" in done.stderr
+
+
+def test_forked_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(KILLED)
+    done = _run(tmp_path / "script.py")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    children = [int(pid) for pid in done.stdout.split()]
+    assert len(children) == 2
+    until = time.monotonic() + 20
+    while left := [pid for pid in children if _is_running(pid)]:
+        assert time.monotonic() < until, f"{left} live on"
+        time.sleep(0.05)
+
+
+def _run(script: Path) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=120)
+
+
+def _is_running(pid: int) -> bool:
+    """Not gone, and no zombie that nobody collects."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import multiprocessing
+import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from motionformer.errors import EvaluationError, VideoError
 from motionformer.evaluation import FileVideos, evaluate
 from motionformer.models import Motionformer
 from motionformer.predict import Prediction
+from motionformer.predict.views import ViewReader, Views
 from motionformer.video import open_video
 from motionformer.video.transforms import eval_transform
 from tests.predict.conftest import make_model
@@ -70,6 +74,36 @@ def test_a_broken_video_stops_nobody(model: Motionformer, folder: Path, num_work
     assert found[3].top(1) == predictor(paths[3]).top(1)
     with pytest.raises(VideoError, match=r"broken\.mp4: Invalid data"):
         list(predictor(paths))
+
+
+def read_or_die(reader: ViewReader, path: Path) -> Views:
+    """At module level, so that a fresh process finds it."""
+    if path.name == "deadly.mp4":
+        os._exit(3)
+    return ViewReader.read(reader, path)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_video_that_ends_its_process_costs_itself(model: Motionformer, folder: Path, num_workers: int) -> None:
+    predictor = Predictor(model, views=1, crops=1)
+    predictor.reader.read = partial(read_or_die, predictor.reader)  # type: ignore[method-assign]
+    names = ("a.mp4", "deadly.mp4", "b.mp4", "deadly.mp4", "sub/a.mp4")
+    paths = [folder / name for name in names]
+    found = list(predictor.predict_many(paths, num_workers))
+    assert [type(one) for one in found] == [Prediction, Failure, Prediction, Failure, Prediction]
+    assert found[1] == Failure(str(paths[1]), "the decoder crashed (exit code 3)", 1)
+    for one, path in zip(found, paths, strict=True):
+        if isinstance(one, Prediction):
+            assert (one.video, one.top(5)) == (str(path), predictor(path).top(5))
+    assert multiprocessing.active_children() == []
+
+
+def test_stopping_early_leaves_no_process(model: Motionformer, folder: Path) -> None:
+    running = Predictor(model, views=1, crops=1).predict_many([folder / "a.mp4"] * 6, num_workers=2)
+    next(running)
+    assert len(multiprocessing.active_children()) == 2
+    running.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []
 
 
 def test_verb_noun_and_action(clip: Path) -> None:

@@ -8,12 +8,14 @@ import contextlib
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
+
+from motionformer.errors import PoolError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,29 +31,70 @@ class Crash:
 
 
 def run_in_processes(
-    function: Callable[[Item], Result], items: Sequence[Item], *, num_workers: int, time_limit: float
-) -> Iterator[tuple[int, Result | Crash]]:
-    """(index, result) of every item, each exactly once, as they come. No process is left when the iterator ends."""
-    context = _context(function.__module__)
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    num_workers: int,
+    time_limit: float,
+    ahead: int | None = None,
+    context: BaseContext | None = None,
+) -> Generator[tuple[int, Result | Crash], None, None]:
+    """(index, result) of every item, each exactly once, as they come. No process is left when the iterator ends.
+
+    Processes go on while the caller looks at a result. `ahead` is how far they may be beyond the oldest item that is
+    not done (no limit by default); `context` how they are started (`_context` by default).
+    """
+    context = context or _context(function.__module__)
     waiting = list(reversed(range(len(items))))
     workers = [_Worker(context, function) for _ in range(min(num_workers, len(items)))]
     try:
-        for worker in workers:
-            worker.give(waiting.pop(), items)
+        _give_out(workers, waiting, items, ahead)
         while busy := [worker for worker in workers if worker.index is not None]:
             _wait_for_news(busy, time_limit)
             for worker in busy:
                 result = worker.news(time_limit)
                 if result is None:
                     continue
-                assert worker.index is not None
-                yield worker.index, result
-                worker.index = None
-                if waiting:
-                    worker.give(waiting.pop(), items)
+                index, worker.index = worker.index, None
+                assert index is not None
+                _give_out(workers, waiting, items, ahead)
+                yield index, result
     finally:
         for worker in workers:
             worker.end()
+
+
+def run_in_order(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    num_workers: int,
+    time_limit: float,
+    context: BaseContext | None = None,
+) -> Generator[Result | Crash, None, None]:
+    """The results in the order of the items; at most two for each process wait for an earlier one."""
+    early: dict[int, Result | Crash] = {}
+    following = 0
+    done = run_in_processes(
+        function, items, num_workers=num_workers, time_limit=time_limit, ahead=2 * num_workers, context=context
+    )
+    with contextlib.closing(done):
+        for index, result in done:
+            early[index] = result
+            while following in early:
+                yield early.pop(following)
+                following += 1
+
+
+def _give_out(
+    workers: "list[_Worker[Item, Result]]", waiting: list[int], items: Sequence[Item], ahead: int | None
+) -> None:
+    """The next items to whoever has none."""
+    for worker in workers:
+        if worker.index is None and waiting:
+            oldest = min((one.index for one in workers if one.index is not None), default=waiting[-1])
+            if ahead is None or waiting[-1] < oldest + ahead:
+                worker.give(waiting.pop(), items)
 
 
 class _Worker(Generic[Item, Result]):
@@ -84,6 +127,11 @@ class _Worker(Generic[Item, Result]):
                 self.is_ready, self.since = True, time.monotonic()
         except (EOFError, OSError):
             self.process.join()
+        if not self.process.is_alive() and not self.is_ready:
+            raise PoolError(
+                f"a process for decoding could not start ({_how_it_ended(self.process.exitcode)}); it has said why on"
+                " stderr. In a script, what starts processes belongs under `if __name__ == '__main__':`."
+            )
         if not self.process.is_alive():
             return Crash(f"the decoder crashed ({_how_it_ended(self.process.exitcode)})")
         if time.monotonic() - self.since > time_limit:
@@ -110,7 +158,12 @@ class _Worker(Generic[Item, Result]):
 def _serve(connection: "Connection[Any, Any]", function: Callable[[Any], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     connection.send(())  # ready: from here on the time limit counts
+    parent = multiprocessing.parent_process()
+    assert parent is not None
     while True:
+        # a forked process holds the other end of its own connection: only this tells that the parent was killed
+        if connection not in wait([connection, parent.sentinel]):
+            return
         try:
             item = connection.recv()
         except EOFError:

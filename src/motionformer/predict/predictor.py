@@ -9,7 +9,8 @@ model was trained on videos of several classes), averaged over the views (`evalu
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import multiprocessing
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from os import PathLike, fspath
@@ -19,9 +20,9 @@ from typing import Any, overload
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from motionformer.data import Failure
+from motionformer.data.pool import Crash, run_in_order
 from motionformer.errors import VideoError
 from motionformer.evaluation.computing import Precision, find_device
 from motionformer.evaluation.views import with_views
@@ -39,6 +40,8 @@ from motionformer.weights import load_model
 
 log = logging.getLogger("motionformer")
 PathLikeStr = str | PathLike[str]
+HUNG = 20
+"""Time limits until a silent process is ended: large frames are read in parts, each within the limit."""
 
 
 class Predictor:
@@ -107,10 +110,17 @@ class Predictor:
         return self.predict_views(self.reader.take(frames, fps or self.spec.fps))
 
     def predict_many(self, paths: Sequence[PathLikeStr], num_workers: int = 0) -> Iterator[Prediction | Failure]:
-        """One after the other, decoded by `num_workers` processes; a `Failure` where a video cannot be read."""
-        reading = _Reading(self.reader, [fspath(path) for path in paths])
-        for path, views in DataLoader(reading, batch_size=None, num_workers=num_workers):  # type: ignore[arg-type]
-            yield views if isinstance(views, Failure) else self.predict_views(views, path)
+        """One after the other, decoded by `num_workers` processes; a `Failure` where a video cannot be read.
+
+        A file that ends the process that decodes it costs itself and no other; without such processes, it ends this.
+        """
+        names = [fspath(path) for path in paths]
+        with closing(_read_all(self.reader, names, num_workers)) as reading:
+            for index, views in enumerate(reading):
+                if isinstance(views, str):
+                    yield Failure(names[index], views, index)
+                else:
+                    yield self.predict_views(views, names[index])
 
     def predict_views(self, views: Views, video: str = "") -> Prediction:
         """Every clip in every crop through the model; its scores are kept, and averaged on demand."""
@@ -181,19 +191,36 @@ class Predictor:
             yield Prediction(fspath(video), self.labels, own, clock.seconds(picked.start), clock.seconds(picked.end))
 
 
-class _Reading:
-    """The map-style data set of `predict_many`."""
+def _read_all(reader: ViewReader, paths: list[str], num_workers: int) -> Generator[Views | str, None, None]:
+    """The views of each, or why there are none."""
+    if num_workers == 0:
+        yield from (_read(reader, path) for path in paths)
+        return
+    found = run_in_order(
+        _ReadAlone(reader),
+        paths,
+        num_workers=num_workers,
+        time_limit=HUNG * reader.time_limit,
+        context=multiprocessing.get_context(),  # as a torch loader starts its own: no new rule for scripts
+    )
+    with closing(found):
+        for views in found:
+            yield views.reason if isinstance(views, Crash) else views
 
-    def __init__(self, reader: ViewReader, paths: list[str]) -> None:
-        self.reader, self.paths = reader, paths
 
-    def __len__(self) -> int:
-        return len(self.paths)
+class _ReadAlone:
+    """The work of a process of `predict_many`."""
 
-    def __getitem__(self, index: int) -> tuple[str, Views | Failure]:
-        path = self.paths[index]
-        try:
-            return path, self.reader.read(Path(path))
-        except VideoError as error:
-            reason = error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
-            return path, Failure(path, reason, index)
+    def __init__(self, reader: ViewReader) -> None:
+        self.reader = reader
+
+    def __call__(self, path: str) -> Views | str:
+        torch.set_num_threads(1)  # one core a process; and the threads of a forked one's parent are not there
+        return _read(self.reader, path)
+
+
+def _read(reader: ViewReader, path: str) -> Views | str:
+    try:
+        return reader.read(Path(path))
+    except VideoError as error:
+        return error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
