@@ -72,7 +72,7 @@ def click(tab: Any, frame: int) -> None:
 def test_it_loads_with_ready_clips_and_says_its_limits(tab: Any) -> None:
     assert tab.locator("#ready button").count() == 5
     assert tab.locator(".viewer").count() == 2
-    assert "Up to 50 MB and 60 s" in tab.inner_text("#limits")
+    assert "Up to 50 MB, 60 s and 4 megapixels a frame" in tab.inner_text("#limits")
     assert tab.locator(".prediction").first.locator(".guess").count() == 5
     assert tab.locator(".timeline").count() == 2
     assert not tab.is_visible("#message")

@@ -1,10 +1,13 @@
 """What the server answers, refuses and deletes; no browser needed."""
 
+import contextlib
 import filecmp
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,8 +20,10 @@ from motionformer.app.questions import Asked, Models
 from motionformer.app.ready import make_ready_clips
 from motionformer.app.serve import hosts_for, is_loopback, listen, load_models
 from motionformer.app.visitors import Visitors
+from motionformer.data.motion.videos import write_video
 from motionformer.errors import PageError
-from motionformer.trace import trace
+from motionformer.trace import Clip, trace
+from motionformer.video import read_frames
 from tests.app.conftest import Page, run_page, small_model
 
 
@@ -124,8 +129,10 @@ def test_a_bad_upload_leaves_the_one_before_it_alone(page: Page, clip: Path) -> 
     assert page.get("clip", video="upload")["name"] == "good.mp4"
 
 
-def test_limits_are_enforced_and_explained(clip: Path) -> None:
-    limits = Limits(megabytes=0.02, seconds=1.5, users=1)
+def test_limits_are_enforced_and_explained(clip: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short.mp4"
+    write_video(short, read_frames(clip, range(8)).numpy(), 10)
+    limits = Limits(megabytes=0.02, seconds=1.5, megapixels=0.002, users=1)
     assert clip.stat().st_size < 0.02 * MEGABYTE
     with run_page(limits=limits) as running:
         page = running.enter()
@@ -139,11 +146,51 @@ def test_limits_are_enforced_and_explained(clip: Path) -> None:
         status, message = page.refusal("upload", body=clip.read_bytes(), name="mine.mp4")
         assert (status, page.uploads()) == (413, [])
         assert "lasts 2.0 s; this page takes 1.5 s" in message
+        status, message = page.refusal("upload", body=short.read_bytes(), name="mine.mp4")
+        assert (status, page.uploads()) == (413, [])
+        assert "the frames are 64×48; this page takes 0.002 megapixels" in message
+        assert "--max-megapixels" in message
         status, message = running.refusal("enter", method="POST")
         assert status == 503
         assert "1 pages are open" in message
         page.ask("leave", method="POST")
         running.enter()
+
+
+def test_a_page_sends_one_upload_at_a_time(tmp_path: Path) -> None:
+    visitors = Visitors(tmp_path, Limits())
+    visitor, other = (visitors.find(visitors.enter()) for _ in range(2))
+    with visitors.sending(visitor) as path:
+        path.write_bytes(b"half an upload")
+        with pytest.raises(PageError, match="another upload of this page is still arriving"), visitors.sending(visitor):
+            pass
+        with visitors.sending(other):
+            pass
+    with contextlib.suppress(KeyError), visitors.sending(visitor) as second:
+        second.write_bytes(b"what fails is deleted")
+        raise KeyError
+    assert list(tmp_path.iterdir()) == [path]
+    with visitors.sending(visitor):
+        pass
+
+
+def test_clips_are_shown_one_at_a_time(tmp_path: Path) -> None:
+    models = Models({"a": small_model(), "b": small_model()})
+    video = make_ready_clips(tmp_path, small_model().config.input)["ready-0"]
+    shown: list[int] = []
+
+    def show(name: str, clip: Clip) -> str:
+        shown.append(1)
+        at_once.append(len(shown))
+        time.sleep(0.02)
+        shown.pop()
+        return name
+
+    at_once: list[int] = []
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: models.clips(video, None, show), range(4)))
+    assert found == [["a", "b"]] * 4
+    assert at_once == [1] * 8
 
 
 def send_unannounced(page: Page, parts: list[bytes]) -> tuple[int, bytes]:
@@ -160,8 +207,8 @@ def test_an_idle_page_loses_its_place_and_its_files(tmp_path: Path) -> None:
     now = 0.0
     visitors = Visitors(tmp_path, Limits(users=1, idle_minutes=1.0), clock=lambda: now)
     token = visitors.enter()
-    file = visitors.new_file(visitors.find(token))
-    file.write_bytes(b"half an upload")
+    with visitors.sending(visitors.find(token)) as file:
+        file.write_bytes(b"half an upload")
     now = 59.0
     visitors.find(token)
     now = 118.0

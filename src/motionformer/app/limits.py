@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 from motionformer.errors import PageError
 
-MEGABYTE = 1_000_000
+MEGABYTE = MEGAPIXEL = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,8 @@ class Limits:
     megabytes: float = 50.0
     seconds: float = 60.0
     """Length of a video."""
+    megapixels: float = 4.0
+    """Of a frame: decoded ones are held in memory, a clip of them for each question."""
     users: int = 4
     """Pages that may be open at once. Questions are answered one at a time, so each further one makes all wait."""
     idle_minutes: float = 15.0
@@ -34,6 +36,15 @@ class Limits:
             raise PageError(
                 f"the video lasts {seconds:.1f} s; this page takes {self.seconds:g} s. Cut it, start the page with "
                 f"--max-seconds, or use motionformer predict --timeline, which takes any length.",
+                status=413,
+            )
+
+    def check_frame(self, width: int, height: int) -> None:
+        """Refuses frames that are too large: a small file can hold huge ones."""
+        if width * height > self.megapixels * MEGAPIXEL:
+            raise PageError(
+                f"the frames are {width}×{height}; this page takes {self.megapixels:g} megapixels. Shrink the video, "
+                f"or start the page with --max-megapixels.",
                 status=413,
             )
 

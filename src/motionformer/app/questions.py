@@ -1,9 +1,9 @@
 """The models of a page and what can be asked of them, one question at a time. Knows no HTTP."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from motionformer.app.video import PageVideo
 from motionformer.errors import TraceError
@@ -13,6 +13,7 @@ from motionformer.predict.windows import model_windows
 from motionformer.trace import Clip, Comparison, Trace, open_clip, trace
 from motionformer.trace.query import Point
 
+Shown = TypeVar("Shown")
 POINTED = ("trajectory", "rollout")
 """What can be asked of a point; the rest is of the whole clip."""
 MAX_WINDOWS = 60
@@ -40,6 +41,7 @@ class Models:
         self.models = dict(models)
         # the middle crop only: three of each take three times the wait (`motionformer predict` does as was tested)
         self.predictors = {name: Predictor(model, crops=1) for name, model in self.models.items()}
+        self._one_shown_at_a_time = threading.Lock()
         self._one_at_a_time = threading.Lock()  # attention is recorded by wrapping a model's modules
 
     def describe(self) -> list[dict[str, Any]]:
@@ -56,9 +58,11 @@ class Models:
             for name, model in self.models.items()
         ]
 
-    def clips(self, video: PageVideo, around: int | None) -> dict[str, Clip]:
-        """The frames that each model is shown of the video around a frame; its middle unless said."""
-        return {name: _open(video, model, around) for name, model in self.models.items()}
+    def clips(self, video: PageVideo, around: int | None, show: Callable[[str, Clip], Shown]) -> list[Shown]:
+        """The frames that each model is shown of the video around a frame (its middle unless said), as `show` tells
+        them. Clips are large: one is in memory at a time."""
+        with self._one_shown_at_a_time:
+            return [show(name, _open(video, model, around)) for name, model in self.models.items()]
 
     def predict(self, video: PageVideo) -> list[dict[str, Any]]:
         """Top-5 over the model's views and the timeline, of each model."""

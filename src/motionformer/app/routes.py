@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from motionformer.app.limits import Limits
 from motionformer.app.questions import Asked, Models
 from motionformer.app.video import PageVideo, open_upload
 from motionformer.app.visitors import Visitors
@@ -109,25 +110,17 @@ class Api:
         """The file is the body; its name, which is only ever shown, comes in the address."""
         visitor, limits = self.visitors.find(request.headers.get("x-visitor")), self.visitors.limits
         limits.check_size(_whole(request.headers.get("content-length", "0"), "content-length"))
-        path, size = self.visitors.new_file(visitor), 0
-        try:
-            with path.open("wb") as file:
-                async for part in request.stream():
-                    size += len(part)
-                    limits.check_size(size)  # what was announced may be wrong, or missing
-                    file.write(part)
+        with self.visitors.sending(visitor) as path:
+            await _receive(request, path, limits)
             name = request.query_params.get("name", "")[-80:] or "the file"
             video = await run_in_threadpool(open_upload, path, name, limits)
-        except BaseException:  # a browser that goes away half-way too
-            self.visitors.drop(visitor, path)
-            raise
-        self.visitors.keep(visitor, video)
+            self.visitors.keep(visitor, video)
         return JSONResponse({"id": "upload", "name": video.name})
 
     def clip(self, request: Request) -> Response:
         """The frames that each model is shown."""
         video = self._video(request)
-        clips = self.models.clips(video, _optional_whole(request, "around"))
+        clips = self.models.clips(video, _optional_whole(request, "around"), self._show)
         facts = video.facts
         return JSONResponse(
             {
@@ -136,7 +129,7 @@ class Api:
                 "fps": facts.fps,
                 "width": facts.width,
                 "height": facts.height,
-                "clips": [self._show(name, clip) for name, clip in clips.items()],
+                "clips": clips,
             }
         )
 
@@ -198,6 +191,15 @@ class WithHeaders:
             await send(message)
 
         await self.app(scope, receive, with_headers)
+
+
+async def _receive(request: Request, path: Path, limits: Limits) -> None:
+    size = 0
+    with path.open("wb") as file:
+        async for part in request.stream():
+            size += len(part)
+            limits.check_size(size)  # what was announced may be wrong, or missing
+            file.write(part)
 
 
 def _file(name: str, media_type: str) -> Callable[[Request], Response]:

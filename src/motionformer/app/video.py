@@ -28,6 +28,7 @@ def open_upload(path: Path, name: str, limits: Limits, time_limit: float = 20.0)
         with open_video(path, time_limit=time_limit) as video:
             facts = video.metadata
             limits.check_length(facts.duration)
+            limits.check_frame(facts.width, facts.height)
             video.read([facts.num_frames // 2])  # a header can be read where pictures cannot
     except VideoError as error:
         where = "" if error.frame is None else f"frame {error.frame} "

@@ -7,7 +7,8 @@ clips are looked up in dictionaries, and nothing that a request says becomes par
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Visitor:
 
     seen: float
     upload: PageVideo | None = None
+    is_sending: bool = False
     files: set[Path] = field(default_factory=set)
     """Everything on disk that is theirs, half an upload included."""
 
@@ -63,11 +65,22 @@ class Visitors:
             visitor.seen = self.clock()
             return visitor
 
-    def new_file(self, visitor: Visitor) -> Path:
-        """Where an upload may be written."""
+    @contextmanager
+    def sending(self, visitor: Visitor) -> Iterator[Path]:
+        """Where their upload may be written; one at a time, and what fails is deleted."""
+        with self._lock:
+            if visitor.is_sending:
+                raise PageError("another upload of this page is still arriving: wait until it is done.", status=429)
+            visitor.is_sending = True
         path = self.folder / f"upload-{secrets.token_hex(16)}"
         visitor.files.add(path)
-        return path
+        try:
+            yield path
+        except BaseException:  # a browser that goes away half-way too
+            self.drop(visitor, path)
+            raise
+        finally:
+            visitor.is_sending = False
 
     def keep(self, visitor: Visitor, video: PageVideo) -> None:
         """The video is theirs now, and the one before it is gone."""

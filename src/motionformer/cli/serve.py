@@ -30,6 +30,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 7860,
     max_mb: Annotated[float, typer.Option(min=0.1, help="Megabytes of an upload.")] = 50.0,
     max_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of a video.")] = 60.0,
+    max_megapixels: Annotated[float, typer.Option(min=0.01, help="Megapixels of a frame.")] = 4.0,
     users: Annotated[int, typer.Option(min=1, help="Pages open at once.")] = 4,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
 ) -> None:
@@ -48,4 +49,4 @@ def serve(
             typer.launch(address)
 
     models = (model,) if compare is None else (model, compare)
-    run(models, host=host, port=port, limits=Limits(max_mb, max_seconds, users), on_ready=on_ready)
+    run(models, host=host, port=port, limits=Limits(max_mb, max_seconds, max_megapixels, users), on_ready=on_ready)

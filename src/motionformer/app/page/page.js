@@ -45,8 +45,8 @@ function say(text) {
 async function open() {
   const found = await (await ask("api/enter", { method: "POST" })).json();
   Object.assign(state, { visitor: found.visitor, limits: found.limits, models: found.models });
-  const { megabytes, seconds, users, idle_minutes } = found.limits;
-  $("limits").textContent = `Up to ${megabytes} MB and ${seconds} s, so that nobody waits long. ${users} pages can be open at once; questions are answered one at a time. Your video stays on the machine that runs this page and is deleted when you choose another, close the page, or ask nothing for ${idle_minutes} minutes.`;
+  const { megabytes, seconds, megapixels, users, idle_minutes } = found.limits;
+  $("limits").textContent = `Up to ${megabytes} MB, ${seconds} s and ${megapixels} megapixels a frame, so that nobody waits long. ${users} pages can be open at once; questions are answered one at a time. Your video stays on the machine that runs this page and is deleted when you choose another, close the page, or ask nothing for ${idle_minutes} minutes.`;
   for (const one of found.ready) {
     const button = make("button", { type: "button" }, $("ready"));
     button.dataset.video = one.id;
