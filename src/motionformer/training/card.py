@@ -65,9 +65,11 @@ def describe_model(config: ModelConfig) -> dict[str, Any]:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, marked where files were changed; None if installed."""
+    """The commit of the checkout this package runs from, marked where files were changed; None if installed, also
+    where that is inside somebody else's repository."""
     here = Path(motionformer.__file__).parent
     try:
+        _git(here, "ls-files", "--error-unmatch", Path(motionformer.__file__).name)
         commit = _git(here, "rev-parse", "HEAD")
         changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
     except (OSError, subprocess.CalledProcessError):
