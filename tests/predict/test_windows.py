@@ -8,6 +8,7 @@ import pytest
 
 from motionformer.errors import EvaluationError
 from motionformer.models import InputSpec
+from motionformer.predict import live
 from motionformer.predict.live import latest_windows
 from motionformer.predict.windows import Windows, even_windows, model_windows, slide
 from motionformer.video.sample import ClipPlan, segment_indices, sliding_windows
@@ -111,3 +112,22 @@ def test_a_taker_that_leaves_ends_the_thread() -> None:
     next(newest)
     newest.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "motionformer-watch"]
+
+
+def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PATIENCE", 0.1)
+    goes_on = threading.Event()
+
+    def hangs() -> Iterator[int]:
+        yield from range(4)
+        goes_on.wait(20)
+        yield 4
+
+    newest = latest_windows(hangs(), WHOLE)
+    next(newest)
+    (thread,) = (one for one in threading.enumerate() if one.name == "motionformer-watch")
+    newest.close()
+    assert thread.is_alive()
+    goes_on.set()
+    thread.join(20)
+    assert not thread.is_alive(), "it ends as soon as it can"

@@ -1,5 +1,10 @@
 """Frames one after the other are the frames by number."""
 
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -88,6 +93,55 @@ def test_frames_before_a_broken_one_come_out(tmp_path: Path, monkeypatch: pytest
         assert [read_number(next(stream.frames)) for _ in range(5)] == [0, 1, 2, 3, 4]
         with pytest.raises(VideoError, match="frame 5: is damaged"):
             next(stream.frames)
+
+
+@contextlib.contextmanager
+def silent_camera(path: Path) -> Iterator[str]:
+    """The address of something that sends a file and then nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = threading.Event()
+
+        def send() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(path.read_bytes())
+                done.wait(60)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        done.set()
+        thread.join()
+
+
+def test_a_live_source_that_falls_silent_is_an_error(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "sent.ts", num_frames=200)
+    with silent_camera(path) as address, stream_live(address, time_limit=2.0) as stream:
+        assert read_number(next(stream.frames)) == 0
+        with pytest.raises(VideoError, match="took longer than the time limit"):
+            list(stream.frames)
+
+
+def test_a_live_source_is_left_while_another_thread_waits_for_it(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "sent.ts", num_frames=200)
+
+    def read(frames: Iterator[torch.Tensor]) -> None:
+        with contextlib.suppress(VideoError):
+            for _ in frames:
+                came.set()
+
+    came = threading.Event()
+    with silent_camera(path) as address:
+        with stream_live(address, time_limit=4.0) as stream:
+            thread = threading.Thread(target=read, args=(stream.frames,))
+            thread.start()
+            assert came.wait(20)
+            time.sleep(0.5)
+            since = time.monotonic()
+        assert time.monotonic() - since < 2.0
+        assert thread.is_alive()
+        thread.join(20)
+    assert not thread.is_alive(), "the time limit ends it"
 
 
 @pytest.mark.shared

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 from motionformer.predict.windows import Picked, Windows
 
 T = TypeVar("T")
+PATIENCE = 2.0
+"""Seconds for the frame that is being read when the taker leaves."""
 
 
 def latest_windows(frames: Iterable[T], windows: Windows) -> Generator[Picked[T], None, None]:
@@ -49,8 +51,9 @@ class _Ring(Generic[T]):
             return list(self.ring), self.count, self.ended
 
     def stop(self) -> None:
+        """Read no more. A source that hangs is not waited for: its thread ends when it gives a frame, or up."""
         self.stopped = True
-        self.thread.join()
+        self.thread.join(PATIENCE)
 
     def _fill(self) -> None:
         try:

@@ -67,7 +67,7 @@ class Predictor:
             views, crops: clips along time and crops of each; the weights' own by default.
             device: where to compute; where the model is by default. The model is moved there.
             batch: clips in one forward pass.
-            time_limit: seconds for opening a file, and for reading it.
+            time_limit: seconds for opening a file, and for reading it; for a live source, of waiting for more.
         """
         self.device = find_device(model, device)
         self.model = model.to(self.device).eval()
@@ -168,9 +168,10 @@ class Predictor:
     ) -> Iterator[Prediction]:
         """A camera by number, a device or an address, for as long as it lasts.
 
-        Always the newest frames: a model slower than the camera leaves windows out, it does not fall behind.
+        Always the newest frames: a model slower than the camera leaves windows out, it does not fall behind. A source
+        that gives nothing for `time_limit` seconds is an error.
         """
-        with stream_live(source, format=format, options=options) as stream:
+        with stream_live(source, format=format, options=options, time_limit=self.time_limit) as stream:
             windows = model_windows(self.spec, stream.fps, every, window)
             # closed before the source is, whenever the caller stops: its thread reads from it
             with closing(latest_windows(map(self._shrink, stream.frames), windows)) as newest:

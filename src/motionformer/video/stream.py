@@ -5,8 +5,9 @@ frame. So frames cannot be asked for.
 """
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from os import PathLike
@@ -67,9 +68,16 @@ def stream_video(
 
 @contextmanager
 def stream_live(
-    source: str | int, *, format: str | None = None, options: Mapping[str, str] | None = None
+    source: str | int,
+    *,
+    format: str | None = None,
+    options: Mapping[str, str] | None = None,
+    time_limit: float | None = 30.0,
 ) -> Iterator[FrameStream]:
     """A camera by number, a device (`/dev/video0`) or an address (`rtsp://…`), opened by FFmpeg as it stands.
+
+    `time_limit` bounds opening it, and each wait for more of it, in seconds. Frames may be read by another thread;
+    if it still waits for one at the end, it closes the source when that is over.
 
     Unlike a file of unknown origin, what is named here may open the network: only use it with what you mean to open.
     """
@@ -79,13 +87,46 @@ def stream_live(
     elif source.startswith("/dev/video"):
         format = format or "v4l2"
     try:
-        container: Any = av.open(source, format=format, options=dict(options or {}), metadata_errors="replace")
+        container: Any = av.open(
+            source, format=format, options=dict(options or {}), metadata_errors="replace", timeout=time_limit
+        )
     except av.FFmpegError as error:
         raise VideoError(f"cannot be opened as a live source ({describe(error)})", source) from error
-    with container:
+    with closing(_Live(container)) as live:
         stream = _only_video(container, source)
         clock = StreamClock(_rate(stream))
-        yield FrameStream(clock.fps, _explain(Path(source), _upright(container.decode(stream), stream)), clock)
+        yield FrameStream(clock.fps, _explain(Path(source), _upright(live.decode(stream), stream)), clock)
+
+
+class _Live:
+    """An open source that one thread reads and another closes, never both at once: FFmpeg would crash."""
+
+    def __init__(self, container: InputContainer) -> None:
+        self.container = container
+        self.is_over = False
+        self.in_use = threading.Lock()
+
+    def decode(self, stream: VideoStream) -> Iterator[VideoFrame]:
+        frames = iter(self.container.decode(stream))
+        try:
+            while not self.is_over:
+                with self.in_use:
+                    frame = None if self.is_over else next(frames, None)
+                if frame is None or self.is_over:
+                    return
+                yield frame
+        finally:
+            if self.is_over:
+                self.close()
+
+    def close(self) -> None:
+        """Now, or by the reader when it is done waiting."""
+        self.is_over = True
+        if self.in_use.acquire(blocking=False):
+            try:
+                self.container.close()
+            finally:
+                self.in_use.release()
 
 
 def _only_video(container: InputContainer, source: str) -> VideoStream:
