@@ -9,10 +9,11 @@ The names are those of `motionformer info`, with underscores.
 
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-dependencies = ["torch", "einops", "jaxtyping", "huggingface_hub", "safetensors"]
+dependencies = ["torch", "einops", "jaxtyping", "huggingface_hub", "safetensors", "filelock", "rich", "yaml"]
 
 sys.path.insert(0, str(Path(__file__).parent / "src"))  # torch.hub fetches the repository; it does not install it
 
@@ -48,10 +49,11 @@ def _entry_point(name: str) -> Callable[..., Motionformer]:
 def _check_kind(name: str, source: str, model: Motionformer) -> None:
     """An error where the weights are another architecture than the name promises; sizes and classes may differ."""
     wanted, found = VARIANTS[name], model.config
-    for what in ("attention", "dim", "depth", "num_heads", "time"):
-        if getattr(wanted, what) != getattr(found, what):
+    for what in ("attention", "attend.kind", "dim", "depth", "num_heads", "time"):
+        of = attrgetter(what)
+        if of(wanted) != of(found):
             raise CheckpointError(
-                f"{source} is no {name}: its {what} is {getattr(found, what)}, not {getattr(wanted, what)}. "
+                f"{source} is no {name}: its {what} is {of(found)}, not {of(wanted)}. "
                 f"The entry point 'pretrained' takes any weights."
             )
 

@@ -1,5 +1,6 @@
 """`torch.hub` finds every model, in a process that has no other way to find the package."""
 
+import ast
 import runpy
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import torch
 
 from motionformer import create_model
 from motionformer.errors import CheckpointError
-from motionformer.models import VARIANTS
+from motionformer.models import VARIANTS, AttendConfig
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,6 +42,35 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     create_model("joint-tiny").save_pretrained(tmp_path / "weights")
     with pytest.raises(CheckpointError, match="its attention is joint, not trajectory"):
         load("motionformer_tiny", pretrained=str(tmp_path / "weights"))
+
+
+def test_weights_of_another_attend_are_refused(tmp_path: Path) -> None:
+    from hubconf import _check_kind
+
+    made = {kind: create_model("motionformer-tiny", attend=AttendConfig(kind=kind)) for kind in ("exact", "performer")}
+    _check_kind("motionformer-tiny", "mine", made["exact"])
+    with pytest.raises(CheckpointError, match=r"its attend\.kind is performer, not exact"):
+        _check_kind("motionformer-tiny", "mine", made["performer"])
+
+
+def test_what_it_imports_is_what_it_says_it_needs(tmp_path: Path) -> None:
+    """torch.hub checks `dependencies` before anything is imported, and says which are missing."""
+    code = "import sys, hubconf; print(*[m.__file__ for n, m in sys.modules.items() if n.startswith('motionformer')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found = {name for file in done.stdout.split() for name in imported_at_the_top(Path(file))}
+    needed = found - sys.stdlib_module_names - {"motionformer"}
+    assert needed == set(runpy.run_path(str(ROOT / "hubconf.py"))["dependencies"])
+
+
+def imported_at_the_top(file: Path) -> set[str]:
+    """Packages that importing this file imports."""
+    found = set()
+    for line in ast.parse(file.read_text()).body:
+        names = [one.name for one in line.names] if isinstance(line, ast.Import) else []
+        names += [line.module or ""] if isinstance(line, ast.ImportFrom) else []
+        found |= {name.partition(".")[0] for name in names}
+    return found
 
 
 def test_it_works_where_the_package_is_not_installed(tmp_path: Path) -> None:
