@@ -64,11 +64,16 @@ def test_some_without_labels() -> None:
     assert summarise(results)["tasks"]["class"]["all"]["top1"] == right.mean()
 
 
-def test_nothing_could_be_read() -> None:
-    found = summarise(some_results(failures=dict.fromkeys(range(30), "gone")))
-    assert found["tasks"]["class"]["all"]["top1"] == 0
-    assert found["tasks"]["class"]["readable"]["top1"] is None
-    json.dumps(found)
+def test_nothing_could_be_read(tmp_path: Path) -> None:
+    found = write_reports(some_results(failures=dict.fromkeys(range(30), "gone")), tmp_path)
+    assert found["tasks"]["class"]["all"] == {"top1": 0, "top5": 0, "mean_class": 0}
+    assert found["tasks"]["class"]["readable"] == {"top1": None, "top5": None, "mean_class": None}
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    assert json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse) == found
+    print_summary(found, Console(file=io.StringIO()))
 
 
 def epic_results(**options: object) -> Results:

@@ -39,7 +39,8 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10) 
 def write_reports(results: Results, folder: Path) -> dict[str, Any]:
     """`summary.json`, and for every task `classes.csv` and `confusion.csv`; returns the summary."""
     summary = summarise(results)
-    write_whole(folder / "summary.json", lambda stream: stream.write(json.dumps(summary, indent=1).encode()))
+    text = json.dumps(summary, indent=1, allow_nan=False)  # no other program reads NaN
+    write_whole(folder / "summary.json", lambda stream: stream.write(text.encode()))
     for task, names in results.header.class_names.items():
         end = "" if task == SINGLE else f"-{task}"
         classes = summary["tasks"][task].get("classes")

@@ -63,7 +63,7 @@ def _summarise_task(results: Results, task: str) -> dict[str, Any]:
     _, of_readable = metrics.class_accuracy(right[readable], labels[readable], len(names))
     figures = _twice(lambda top: metrics.is_in_top(scores, labels, top), readable, len(names))
     figures["all"]["mean_class"] = metrics.mean_over_classes(accuracies)
-    figures["readable"]["mean_class"] = metrics.mean_over_classes(of_readable)
+    figures["readable"]["mean_class"] = metrics.mean_over_classes(of_readable) if readable.any() else None
     found: dict[str, Any] = {"num_classes": len(names), **figures}
     if readable.any():
         found["calibration"] = _calibration(scores[readable], labels[readable])
