@@ -20,7 +20,7 @@ from motionformer.evaluation import (
     write_reports,
 )
 from motionformer.evaluation.epic import best_actions, is_action_in_top
-from motionformer.evaluation.pictures import draw_pictures, draw_precision
+from motionformer.evaluation.pictures import draw_confusion, draw_pictures, draw_precision
 from tests.evaluation.made import made_results, random_scores
 
 LABELS = np.arange(30) % 6
@@ -142,6 +142,13 @@ def test_several_labels_give_map(tmp_path: Path) -> None:
     assert found["all"]["map"] != found["readable"]["map"]
     assert found["classes"][2]["videos"] == targets[:, 2].sum()
     assert [file.name for file in draw_pictures(results, tmp_path)] == ["precision.png"]
+
+
+def test_dollars_in_names_are_dollars(tmp_path: Path) -> None:
+    confused = draw_confusion(np.eye(2, dtype=np.int64), ("$_$", "US$5"))
+    ranked = draw_precision([{"class": "$_$", "videos": 1, "average_precision": 0.5}], 0.5)
+    for number, figure in enumerate((confused, ranked)):
+        figure.savefig(tmp_path / f"{number}.png")
 
 
 def test_the_picture_of_many_classes_shows_the_worst() -> None:

@@ -1,6 +1,7 @@
 """Long videos: the right windows, the right segments, each frame decoded once, memory that does not grow."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -138,6 +139,13 @@ def test_files_and_picture(tmp_path: Path) -> None:
     assert draw_timeline(timeline, tmp_path / "none.png", 1.0).stat().st_size > 0
     assert [_clock(s) for s in (0.0, 61.5, 3600.0)] == ["0:00", "1:01.5", "1:00:00"]
     assert [_step(s) for s in (0.5, 10.3, 3000.0, 1e6)] == [0.1, 2.0, 300.0, 100800.0]
+
+
+def test_dollars_in_names_are_dollars(tmp_path: Path) -> None:
+    timeline = made([[0.9, 0.1, 0], [0.6, 0.4, 0]])
+    windows = tuple(replace(one, labels={"class": ("$_$", "US$5 or US$_", "c")}) for one in timeline.windows)
+    picture = draw_timeline(replace(timeline, video="price$_$1.mp4", windows=windows), tmp_path / "t.svg", 0.3)
+    assert picture.stat().st_size > 0
 
 
 def test_a_short_and_a_broken_video(model: Motionformer, tmp_path: Path) -> None:

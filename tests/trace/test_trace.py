@@ -17,6 +17,7 @@ from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.trace import compare, path_error, trace
+from motionformer.trace.animate import draw_frames
 from motionformer.trace.draw import draw_filmstrip
 from motionformer.trace.gradcam import Label, grad_cam
 from motionformer.weights import load_model
@@ -245,6 +246,12 @@ class TestFiles:
         assert any(line.shape == peak.shape and np.allclose(line, peak) for line in lines)
         written = [frame["peak"] for frame in found.to_dict()["tracks"][0]["token_frames"]]
         assert [[place["x"], place["y"]] for place in written] == peak.tolist()
+
+    def test_dollars_in_names_are_dollars(self) -> None:
+        model = make(num_classes=2, labels=("$_$", "b"))
+        found = trace(model, "motion:easy/3", what="gradcam", label="$_$", name="a$_$")
+        assert found.to_png().startswith(b"\x89PNG")
+        assert len(draw_frames(found.rows)) == 8
 
     def test_too_many_rows(self) -> None:
         found = trace(

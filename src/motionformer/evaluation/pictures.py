@@ -51,12 +51,12 @@ def draw_confusion(counts: Int64[np.ndarray, "k k"], names: tuple[str, ...]) -> 
     if k <= MAX_NAMED:
         axes.set_xticks(
             range(k),
-            names,
+            [plain(name) for name in names],
             rotation=90 if k > 12 else 45,
             ha="center" if k > 12 else "right",
             rotation_mode=None if k > 12 else "anchor",
         )
-        axes.set_yticks(range(k), names)
+        axes.set_yticks(range(k), [plain(name) for name in names])
     if k <= 20:
         for row, column in np.argwhere(counts > 0):
             colour = "white" if shares[row, column] > 0.5 else "#333333"
@@ -88,9 +88,8 @@ def draw_precision(classes: list[dict[str, Any]], mean: float | None) -> "Figure
     known = sorted((one for one in classes if one["videos"]), key=lambda one: -one["average_precision"])
     shown = known[-MAX_NAMED:]
     figure, axes = _figure(6.4, max(2.2, 0.9 + 0.24 * len(shown)))
-    axes.barh(
-        [f"{one['class']} ({one['videos']})" for one in shown], [one["average_precision"] for one in shown], color=BLUE
-    )
+    axes.barh(range(len(shown)), [one["average_precision"] for one in shown], color=BLUE)
+    axes.set_yticks(range(len(shown)), [plain(f"{one['class']} ({one['videos']})") for one in shown])
     axes.invert_yaxis()
     axes.set(xlim=(0, 1), xlabel="average precision")
     if mean is not None:
@@ -114,6 +113,11 @@ def draw_views(by_views: list[float], by_crops: list[float]) -> "Figure":
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     return figure
+
+
+def plain(text: str) -> str:
+    """A name as it stands: matplotlib takes what is between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
 
 
 def _figure(width: float, height: float) -> "tuple[Figure, Axes]":

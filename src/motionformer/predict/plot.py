@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from motionformer.evaluation.pictures import plain
 from motionformer.predict.timeline import Timeline
 
 STRONGEST = 6
@@ -18,7 +19,7 @@ def draw_timeline(timeline: Timeline, file: Path, threshold: float = 0.5) -> Pat
 
     tasks = timeline.tasks
     figure = Figure(figsize=(10, 3.8 * len(tasks)), layout="constrained", dpi=150)
-    figure.suptitle(Path(timeline.video).name or "stream", fontsize=11, x=0.01, ha="left")
+    figure.suptitle(plain(Path(timeline.video).name or "stream"), fontsize=11, x=0.01, ha="left")
     panels: Any = figure.subplots(2 * len(tasks), 1, sharex=True, height_ratios=[3, 1.2] * len(tasks), squeeze=False)
     for i, task in enumerate(tasks):
         _draw_task(timeline, task, threshold, panels[2 * i, 0], panels[2 * i + 1, 0])
@@ -31,7 +32,7 @@ def draw_timeline(timeline: Timeline, file: Path, threshold: float = 0.5) -> Pat
 
 
 def _draw_task(timeline: Timeline, task: str, threshold: float, curves: Any, bars: Any) -> None:
-    scores, names = timeline.scores(task), timeline.windows[0].labels[task]
+    scores, names = timeline.scores(task), [plain(name) for name in timeline.windows[0].labels[task]]
     strongest = np.argsort(-scores.max(axis=0), kind="stable")[:STRONGEST].tolist()
     middles = [((w.start or 0.0) + (w.end or 0.0)) / 2 for w in timeline.windows]
     colours = {index: f"C{place}" for place, index in enumerate(strongest)}
@@ -40,7 +41,7 @@ def _draw_task(timeline: Timeline, task: str, threshold: float, curves: Any, bar
         curves.plot(middles, scores[:, index], color=colours[index], label=names[index], lw=1.6, marker=marker, ms=3)
     curves.axhline(threshold, color="0.4", lw=0.8, ls="--")
     highest = max(float(scores.max()), threshold)
-    curves.set(ylim=(0, min(1.02, 1.15 * highest)), ylabel="score" if task == "class" else f"{task} score")
+    curves.set(ylim=(0, min(1.02, 1.15 * highest)), ylabel="score" if task == "class" else plain(f"{task} score"))
     curves.set_xlim(0, timeline.duration)
     curves.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
     segments = [one for one in timeline.segments(threshold) if one.task == task and one.index in colours]

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from motionformer.data.motion.videos import write_video
+from motionformer.evaluation.pictures import plain
 from motionformer.trace.draw import INK, draw_panel, label_lines
 from motionformer.trace.result import Row
 
@@ -48,7 +49,7 @@ def _draw_frame(rows: Sequence[Row], progress: float) -> UInt8[np.ndarray, "H W 
         draw_panel(ax, trace, track, f, shown, upto=f)
         details = ", ".join(label_lines(Row(trace, track))[1])
         ax.set_title(
-            f"{textwrap.shorten(trace.model, 40)}\n{details} · frame {trace.clip.numbers[shown]}",
+            plain(f"{textwrap.shorten(trace.model, 40)}\n{details} · frame {trace.clip.numbers[shown]}"),
             fontsize=7.5,
             color=INK,
             linespacing=1.4,

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse, Rectangle
 
 from motionformer.errors import TraceError
+from motionformer.evaluation.pictures import plain
 from motionformer.trace.paths import ellipse
 from motionformer.trace.result import Row, Trace, Track
 
@@ -176,9 +177,9 @@ def _write_label(figure: Figure, row: Row, middle: float, size: tuple[float, flo
     name, lines = label_lines(row)
     x, (width, height) = 0.08, size
     y = middle + 0.14 * (len(name) + len(lines)) / 2
-    figure.text(x / width, y / height, "\n".join(name), fontsize=8.5, weight="bold", color=INK, va="top")
+    figure.text(x / width, y / height, plain("\n".join(name)), fontsize=8.5, weight="bold", color=INK, va="top")
     y -= 0.15 * len(name) + 0.02
-    figure.text(x / width, y / height, "\n".join(lines), fontsize=7.5, color=INK, va="top", linespacing=1.35)
+    figure.text(x / width, y / height, plain("\n".join(lines)), fontsize=7.5, color=INK, va="top", linespacing=1.35)
 
 
 def _write_legend(figure: Figure, rows: Sequence[Row]) -> None:
