@@ -102,6 +102,12 @@ class TestOurs:
             assert torch.equal(again(clip), model(clip))
             assert again.config == model.config
 
+    def test_another_number_of_heads_is_refused(self, tmp_path: Path) -> None:
+        create_model("motionformer-tiny", depth=1).save_pretrained(tmp_path)
+        assert load_model(tmp_path, num_heads=4).config.num_heads == 4
+        with pytest.raises(CheckpointError, match="has 4 heads, not 2"):
+            load_model(tmp_path, num_heads=2)
+
     def test_labels_follow_the_classes(self, tmp_path: Path) -> None:
         from dataclasses import replace
 

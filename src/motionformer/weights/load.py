@@ -37,9 +37,9 @@ def load_model(
 
     `source` is a folder made by `save_pretrained`, a released `.pyth` file, a released name such as
     `k400_motionformer_224_16x4` (downloaded once), `motion-tiny`, which comes with the package, or `user/name` on the
-    Hugging Face hub. Other class counts, frame
-    counts and sizes may be asked for; what was resized or reset for them is logged (`load_model_with_report`
-    returns it).
+    Hugging Face hub. Other class counts, frame counts and sizes may be asked for; what was resized or reset for them
+    is logged (`load_model_with_report` returns it). `num_heads` is for released files that do not say how many heads
+    they have.
     """
     model, report = load_model_with_report(
         source, num_classes=num_classes, frames=frames, size=size, num_heads=num_heads, **overrides
@@ -143,9 +143,15 @@ def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConf
         return config, *convert_released(tensors, config)
     if "architecture" in checkpoint.cfg:
         try:
-            return ModelConfig.from_dict(checkpoint.cfg["architecture"]), tensors, {}
+            config = ModelConfig.from_dict(checkpoint.cfg["architecture"])
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"{CONFIG} does not describe a model ({error})") from error
+        if num_heads not in (None, config.num_heads):
+            raise CheckpointError(
+                f"{CONFIG} says that the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it"
+                " is for released files that do not say."
+            )
+        return config, tensors, {}
     if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
         raise CheckpointError("these are image weights: start a video model from them with from_image_weights(...).")
     raise CheckpointError(
