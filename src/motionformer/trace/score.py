@@ -43,17 +43,6 @@ class PathError:
     """Of a path that stays where the query is."""
     num_places: int
 
-    @property
-    def best_head(self) -> tuple[int, int]:
-        """Layer and head of the least error. Choose it on one set of clips and report it on another."""
-        layer, head = divmod(int(self.by_head.argmin()), self.by_head.shape[1])
-        return layer, head
-
-    @property
-    def best_layer(self) -> int:
-        """The layer whose mean map over heads has the least error; the same caution applies."""
-        return int(self.by_layer.argmin())
-
 
 @dataclass(frozen=True)
 class PathErrors:

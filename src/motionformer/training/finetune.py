@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RECIPE = "recipe.yaml"
 PLACES = ("name=", "output=", "data.train=", "data.val=")
+"""What an override may not begin with."""
 PROBED = 12
 """Videos that are looked at to learn their length and size."""
 
@@ -61,9 +62,7 @@ def plan_finetune(
     hardware: Hardware | None = None,
 ) -> FineTuning:
     """Look at the videos and the machine, and decide. `overrides` change any key of the recipe but where it lies."""
-    placed = [
-        override for override in overrides if override.startswith(("name=", "output=", "data.train=", "data.val="))
-    ]
+    placed = [override for override in overrides if override.startswith(PLACES)]
     if placed:
         raise RecipeError(f"{placed[0]}: the lists lie in the run's folder; choose it with --name or --output.")
     path = Path(folder)
