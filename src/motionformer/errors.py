@@ -93,6 +93,11 @@ class VideoError(MotionformerError):
         place += [] if frame is None else [f"frame {frame}"]
         super().__init__(f"{', '.join(place)}: {reason}" if place else reason)
 
+    @property
+    def full_reason(self) -> str:
+        """The reason, and the frame where it is one frame's: for a table that names the file itself."""
+        return self.reason if self.frame is None else f"frame {self.frame} {self.reason}"
+
     def __reduce__(self) -> tuple[object, ...]:
         state = {"frame": self.frame, "line": self.line, "args": self.args}
         return type(self), (self.reason, self.path), state

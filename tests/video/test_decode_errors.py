@@ -196,6 +196,7 @@ def test_the_error_survives_pickling() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (again.reason, again.path, again.frame, again.line) == ("too dark", Path("a b.mp4"), 3, 7)
     assert str(again) == str(error) == "a b.mp4, line 7, frame 3: too dark"
+    assert (again.full_reason, VideoError("too dark").full_reason) == ("frame 3 too dark", "too dark")
     assert isinstance(again, MotionformerError)
 
 

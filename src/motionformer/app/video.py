@@ -31,6 +31,5 @@ def open_upload(path: Path, name: str, limits: Limits, time_limit: float = 20.0)
             limits.check_frame(facts.width, facts.height)
             video.read([facts.num_frames // 2])  # a header can be read where pictures cannot
     except VideoError as error:
-        where = "" if error.frame is None else f"frame {error.frame} "
-        raise PageError(f"{name} cannot be read as a video: {where}{error.reason}.", status=422) from error
+        raise PageError(f"{name} cannot be read as a video: {error.full_reason}.", status=422) from error
     return PageVideo(name, path, facts)

@@ -64,8 +64,7 @@ def _extract(extractor: FeatureExtractor, video: Path, file: Path, about: Mappin
     try:
         shape = write_features(file, extractor.stream(video), about, dtype)
     except VideoError as error:
-        reason = error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
-        return {"video": str(video), "failed": reason}
+        return {"video": str(video), "failed": error.full_reason}
     return {"video": str(video), "file": str(file), "shape": list(shape)}
 
 

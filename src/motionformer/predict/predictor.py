@@ -224,4 +224,4 @@ def _read(reader: ViewReader, path: str) -> Views | str:
     try:
         return reader.read(Path(path))
     except VideoError as error:
-        return error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
+        return error.full_reason

@@ -92,7 +92,7 @@ class PredictTimelines:
             try:
                 timeline = self.predictor.timeline(path, hop=self.hop, window=self.window)
             except VideoError as error:
-                yield failed(path, error.reason if error.frame is None else f"frame {error.frame} {error.reason}")
+                yield failed(path, error.full_reason)
                 continue
             if self.draw is not None:
                 self.draw(timeline)
