@@ -1,11 +1,13 @@
 """The folders of DAVIS 2016 and 2017."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from motionformer.davis.layout import find_sequences
+from motionformer.davis.layout import find_sequences, mask_files
 from motionformer.errors import MaskError
+from motionformer.video.images import list_frames
 from tests.davis.discs import write_davis
 
 
@@ -29,6 +31,17 @@ def test_all_sequences_that_have_masks(root: Path) -> None:
     assert [file.name for file in dog.masks] == ["00000.png", "00001.png", "00002.png"]
 
 
+def test_numbers_without_leading_zeros(tmp_path: Path) -> None:
+    root = write_davis(tmp_path, {"dog": 0}, frames=12, size=16)
+    for kind in ("JPEGImages", "Annotations"):
+        for file in list((root / kind / "480p/dog").iterdir()):
+            file.rename(file.with_stem(str(int(file.stem))))
+    [dog] = find_sequences(root)
+    assert [file.stem for file in dog.masks] == [file.stem for file in list_frames(dog.folder)]
+    assert [file.stem for file in dog.masks] == [str(i) for i in range(12)]
+    assert mask_files(root / "Annotations/480p/dog") == dog.masks
+
+
 def test_lists_of_both_years(root: Path) -> None:
     write_list(root, "2017/val.txt", "dog\n\ncamel\n")
     lines = [f"/JPEGImages/480p/bear/{i:05d}.jpg /Annotations/480p/bear/{i:05d}.png\n" for i in range(3)]
@@ -49,3 +62,6 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:
     (root / "Annotations/480p/dog/00001.png").unlink()
     with pytest.raises(MaskError, match="1 frames have no mask, 00001 the first"):
         find_sequences(root)
+    shutil.copy(root / "Annotations/480p/camel/00001.png", root / "Annotations/480p/camel/00003.png")
+    with pytest.raises(MaskError, match=r"1 masks have no frame in .*camel, 00003\.png the first"):
+        find_sequences(root, names=("camel",))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from motionformer.errors import MaskError
-from motionformer.video.images import list_frames
+from motionformer.video.images import list_frames, number_of
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """One video: a folder of frames, and a true mask for each."""
+    """One video: a folder of frames, and a true mask for each, in the order of the frames."""
 
     name: str
     folder: Path
@@ -48,24 +48,28 @@ def find_sequences(
 
 def mask_files(folder: Path) -> tuple[Path, ...]:
     """The masks of one sequence, in the order of their numbers."""
-    files = tuple(sorted(folder.glob("*.png"))) if folder.is_dir() else ()
+    files = [file for file in folder.glob("*.png") if not file.name.startswith(".")] if folder.is_dir() else []
     if not files:
         raise MaskError(f"{folder}: holds no masks (png files)." if folder.is_dir() else f"{folder}: no such folder.")
-    return files
+    return tuple(sorted(files, key=lambda file: (number_of(file) or 0, file.name)))
 
 
 def _sequence(name: str, frames: Path, masks: Path) -> Sequence:
     if not frames.is_dir():
         raise MaskError(f"{frames}: there is no such sequence.")
-    files = mask_files(masks)
-    missing = sorted({file.stem for file in list_frames(frames)} - {file.stem for file in files})
+    images = [file.stem for file in list_frames(frames)]
+    files = {file.stem: file for file in mask_files(masks)}
+    missing = [stem for stem in images if stem not in files]
     if missing:
         raise MaskError(
             f"{masks}: {len(missing)} frames have no mask, {missing[0]} the first; scores need a mask of every frame."
         )
-    if len(files) > len(list_frames(frames)):
-        raise MaskError(f"{masks}: holds more masks than there are frames in {frames}.")
-    return Sequence(name, frames, files)
+    alone = sorted(files[stem].name for stem in files.keys() - set(images))
+    if alone:
+        raise MaskError(
+            f"{masks}: {len(alone)} masks have no frame in {frames}, {alone[0]} the first; a mask has its frame's name."
+        )
+    return Sequence(name, frames, tuple(files[stem] for stem in images))
 
 
 def _listed(root: Path, year: int | None, split: str) -> tuple[str, ...]:
