@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
+from motionformer.davis import CopyFirst, evaluate, find_sequences
 from motionformer.errors import MaskError, MotionformerError, UnknownModelError
 from tests.davis.discs import write_davis
 
@@ -67,6 +68,19 @@ def test_errors(root: Path, tmp_path: Path) -> None:
     assert isinstance(empty.exception, MaskError)
     missing = runner.invoke(app, ["davis", "score", str(tmp_path), str(root)])
     assert "no such folder" in str(missing.exception)
+
+
+@pytest.mark.parametrize("kind", ["Annotations", "JPEGImages"])
+def test_the_data_set_is_not_written_over(root: Path, tmp_path: Path, kind: str) -> None:
+    before = {file: file.read_bytes() for file in root.rglob("*.png")}
+    (tmp_path / "link").symlink_to(root / kind / "480p")
+    for place in (root / kind / "480p", tmp_path / "link"):
+        result = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody", "--masks", str(place)])
+        assert isinstance(result.exception, MaskError)  # before the model, which is not there
+        assert "write somewhere else" in str(result.exception)
+        with pytest.raises(MaskError, match="write somewhere else"):
+            evaluate(find_sequences(root), CopyFirst(), masks=place)
+    assert {file: file.read_bytes() for file in root.rglob("*.png")} == before
 
 
 @pytest.mark.parametrize("words", [["davis", "evaluate"], ["davis", "score"], ["track"]])

@@ -1,15 +1,18 @@
 """`motionformer track`, as a user types it."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data.motion.videos import write_video
 from motionformer.davis.jaccard import jaccard
 from motionformer.davis.masks import read_mask, write_mask
+from motionformer.davis.tracker import CopyFirst
 from motionformer.errors import MaskError
 from motionformer.video import open_video
 from tests.davis.discs import disc_clip
@@ -62,3 +65,49 @@ def test_errors(folder: Path) -> None:
     empty = runner.invoke(app, [*command, "--masks", str(folder / "masks")])
     assert "shows no object" in str(empty.exception)
     assert not (folder / "masks").exists()
+
+
+def test_what_is_read_is_not_written_over(folder: Path) -> None:
+    def refused(video: str, *options: str, mask: str = "first.png") -> str:
+        words = [str(folder / word) if not word.startswith("--") else word for word in options]
+        result = runner.invoke(
+            app, ["track", str(folder / video), "--mask", str(folder / mask), "--model", "nobody", *words]
+        )
+        assert isinstance(result.exception, MaskError)  # before the model, which is not there
+        return str(result.exception)
+
+    before = (folder / "disc.mp4").read_bytes()
+    (folder / "linked.mp4").hardlink_to(folder / "disc.mp4")
+    for name in ("disc.mp4", "masks/../disc.mp4", "linked.mp4"):
+        assert "is what is followed; write somewhere else" in refused("disc.mp4", "--overlay", name)
+    assert (folder / "disc.mp4").read_bytes() == before
+    frames = folder / "frames"
+    write_masks(frames, 3)
+    for option in ("--masks", "--overlay"):
+        assert "is what is followed" in refused("frames", option, "frames")
+    write_masks(folder / "truth", 3)
+    for option in ("--masks", "--overlay"):
+        assert "00000.png, which would be written over" in refused("frames", option, "truth", mask="truth/00000.png")
+    assert "the same names" in refused("disc.mp4", "--masks", "both", "--overlay", "both")
+    assert not (folder / "both").exists()
+
+
+def write_masks(folder: Path, count: int) -> None:
+    folder.mkdir()
+    for number in range(count):
+        write_mask(folder / f"{number:05d}.png", torch.ones(16, 16, dtype=torch.uint8))
+
+
+def test_a_video_has_its_name_when_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stops(CopyFirst):
+        def track(self, frames: Iterable[Tensor], first: Tensor) -> Iterator[Tensor]:
+            yield first
+            raise RuntimeError("stopped")
+
+    monkeypatch.setattr("motionformer.davis.tracker.CopyFirst", Stops)
+    (folder / "tracked.mp4").write_bytes(b"an older one")
+    words = ["--mask", str(folder / "first.png"), "--model", "copy", "--overlay", str(folder / "tracked.mp4")]
+    result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
+    assert str(result.exception) == "stopped"
+    assert (folder / "tracked.mp4").read_bytes() == b"an older one"
+    assert not list(folder.glob("*.part"))

@@ -99,11 +99,13 @@ def evaluate(
     from rich.progress import track
 
     from motionformer.davis.layout import find_sequences
+    from motionformer.davis.places import check_evaluate_places
     from motionformer.davis.run import Evaluation
     from motionformer.davis.run import evaluate as follow
     from motionformer.davis.score import Scores
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
+    check_evaluate_places(sequences, masks)
     tracker = build_tracker(
         model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, seed, device
     )

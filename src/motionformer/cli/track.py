@@ -60,11 +60,13 @@ def track(
     from rich.progress import track as with_progress
 
     from motionformer.davis.masks import read_mask
+    from motionformer.davis.places import check_track_places
     from motionformer.davis.run import check_first_mask, track_video
     from motionformer.video import open_video
 
     if overlay is None and masks is None:
         raise typer.BadParameter("say where to write: --overlay tracked.mp4, --masks folder, or both.")
+    check_track_places(video, mask, masks=masks, overlay=overlay)
     first = read_mask(mask)
     with open_video(video) as opened:
         check_first_mask(first, opened, mask)

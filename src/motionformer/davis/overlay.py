@@ -25,10 +25,14 @@ def paint(frame: UInt8[Tensor, "H W 3"], mask: UInt8[Tensor, "H W"], opacity: fl
 
 
 class OverlayWriter:
-    """Frames and masks one at a time, into an mp4 file or (any other name) a folder of numbered PNG files."""
+    """Frames and masks one at a time, into an mp4 file or (any other name) a folder of numbered PNG files.
+
+    An mp4 has its name when it is whole: until then it is `NAME.mp4.part`, which an error removes.
+    """
 
     def __init__(self, target: str | Path, *, fps: float = 24.0) -> None:
         self.target = Path(target)
+        self.part = self.target.with_name(self.target.name + ".part")
         self.fps = fps
         self.count = 0
         self.container: av.container.OutputContainer | None = None
@@ -36,7 +40,7 @@ class OverlayWriter:
         is_video = self.target.suffix.lower() == ".mp4"
         (self.target.parent if is_video else self.target).mkdir(parents=True, exist_ok=True)
         if is_video:
-            self.container = av.open(str(self.target), "w")
+            self.container = av.open(str(self.part), "w", format="mp4")
 
     def add(self, frame: UInt8[Tensor, "H W 3"], mask: UInt8[Tensor, "H W"]) -> None:
         picture = paint(frame, mask)
@@ -55,6 +59,14 @@ class OverlayWriter:
                 self.container.mux(self.stream.encode())
             self.container.close()
             self.container = None
+            self.part.replace(self.target)
+
+    def discard(self) -> None:
+        """End without the video."""
+        if self.container is not None:
+            self.container.close()
+            self.container = None
+            self.part.unlink(missing_ok=True)
 
     def _start(self, picture: Tensor) -> VideoStream:
         assert self.container is not None
@@ -72,7 +84,10 @@ class OverlayWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
 
 
 def _as_frame(picture: UInt8[Tensor, "H W 3"]) -> VideoFrame:

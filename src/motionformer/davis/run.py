@@ -14,6 +14,7 @@ from torch import Tensor
 from motionformer.davis.layout import Sequence, mask_files
 from motionformer.davis.masks import object_numbers, read_mask, write_mask
 from motionformer.davis.overlay import OverlayWriter
+from motionformer.davis.places import check_evaluate_places, check_track_places
 from motionformer.davis.score import ObjectScore, Scores, score_sequence
 from motionformer.davis.tracker import Tracker
 from motionformer.errors import MaskError
@@ -48,8 +49,16 @@ def evaluate(
     """Follow the first mask through each sequence and score it; yields sequence, scores and seconds as they come.
 
     Predicted masks go to `masks/<sequence>/00000.png`, as DAVIS wants them, and overlay videos to
-    `overlays/<sequence>.mp4`, where these are given.
+    `overlays/<sequence>.mp4`, where these are given; what is read is not written over.
     """
+    sequences = list(sequences)
+    check_evaluate_places(sequences, masks)
+    return _evaluate(sequences, tracker, single_object, masks, overlays)
+
+
+def _evaluate(
+    sequences: list[Sequence], tracker: Tracker, single_object: bool, masks: Path | None, overlays: Path | None
+) -> Iterator[tuple[Sequence, list[ObjectScore], float]]:
     for sequence in sequences:
         clock = Stopwatch()
         with open_video(sequence.folder) as video, ExitStack() as stack:
@@ -87,6 +96,13 @@ def track_video(
     video: Video, first: UInt8[Tensor, "H W"], tracker: Tracker, *, masks: Path | None, overlay: Path | None
 ) -> Iterator[UInt8[Tensor, "H W"]]:
     """Masks of a whole video from that of its first frame, written where asked while they come."""
+    check_track_places(video.path, None, masks=masks, overlay=overlay)
+    return _track_video(video, first, tracker, masks, overlay)
+
+
+def _track_video(
+    video: Video, first: UInt8[Tensor, "H W"], tracker: Tracker, masks: Path | None, overlay: Path | None
+) -> Iterator[UInt8[Tensor, "H W"]]:
     with ExitStack() as stack:
         frames, again = tee(stream_frames(video))
         guesses: Iterable[Tensor] = tracker.track(frames, first)

@@ -1,0 +1,35 @@
+"""Where masks and overlays are written: never over what is read. Checked before anything is computed."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from motionformer.davis.layout import Sequence
+from motionformer.errors import MaskError
+
+
+def check_track_places(video: Path, mask: Path | None, *, masks: Path | None, overlay: Path | None) -> None:
+    """Refuse to write the masks or the overlay of a video onto the video, its frames, or its first mask."""
+    for option, output in (("--masks", masks), ("--overlay", overlay)):
+        if output is None:
+            continue
+        _refuse_same(option, output, video, "what is followed")
+        if mask is not None and re.fullmatch(r"[0-9]{5,}", mask.stem):  # as the files written there are called
+            _refuse_same(option, output, mask.parent, f"the folder of {mask}, which would be written over")
+    if masks is not None and overlay is not None:
+        _refuse_same("--overlay", overlay, masks, "the folder of --masks, whose files have the same names")
+
+
+def check_evaluate_places(sequences: Iterable[Sequence], masks: Path | None) -> None:
+    """Refuse to write masks of sequences onto their true masks, or among their frames."""
+    if masks is None:
+        return
+    for sequence in sequences:
+        _refuse_same("--masks", masks / sequence.name, sequence.masks[0].parent, "the folder of the true masks")
+        _refuse_same("--masks", masks / sequence.name, sequence.folder, "the folder of the frames")
+
+
+def _refuse_same(option: str, output: Path, taken: Path, what: str) -> None:
+    is_link = output.exists() and taken.exists() and output.samefile(taken)
+    if is_link or output.resolve() == taken.resolve():
+        raise MaskError(f"{option}: {output} is {what}; write somewhere else.")
