@@ -50,6 +50,15 @@ def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
         choose_rows(EXPERIMENTS["t7"], Request(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["t2", "t3a", "t4", "a1", "a3", "t6", "t7"])
+def test_published_recipes_do_not_take_a_folder(name: str, tmp_path: Path) -> None:
+    """What is made for a folder of videos is not the paper's model, and is not filed as such."""
+    for train in (True, False):
+        with pytest.raises(RecipeError, match=r"--scale paper take data\.train=… data\.val=…"):
+            run_experiment(EXPERIMENTS[name], Request(tmp_path, "paper", data=tmp_path, train=train))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("videos") / "discs"

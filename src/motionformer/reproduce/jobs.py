@@ -49,6 +49,12 @@ def choose_rows(experiment: Experiment, request: Request) -> list[Row]:
 
 def plan_jobs(rows: Sequence[Row], request: Request) -> list[Job]:
     """Every row with every seed, seed by seed: an interrupted table has whole columns. Equal runs share a folder."""
+    if request.scale == "paper" and request.data is not None:
+        raise RecipeError(
+            f"--data {request.data} goes with --scale cpu, where the clip and the model are made for your videos. The"
+            " published recipes of --scale paper take data.train=… data.val=… (and data.root=…), with --rows to choose"
+            " those of one data set."
+        )
     return [
         Job(row, seed, run_folder(row, seed, request), request.changes, request.data)
         for seed in range(request.seeds)
