@@ -26,19 +26,32 @@ from tests.weights.test_image import timm_weights
 SMALL = ("data.train_clips=16", "data.val_clips=16", "data.workers=0", "schedule.warmup=0", "global_batch=8")
 
 
-def run(name: str, out: Path, *changes: str, rows: str = "", seeds: int = 1, data: Path | None = None) -> Outcome:
-    request = Request(out, seeds=seeds, rows=rows, changes=changes, threads=1, data=data)
+def run(
+    name: str,
+    out: Path,
+    *changes: str,
+    rows: str = "",
+    seeds: int = 1,
+    data: Path | None = None,
+    collect: bool = False,
+) -> Outcome:
+    request = Request(out, seeds=seeds, rows=rows, changes=changes, threads=1, data=data, train=not collect)
     return run_experiment(EXPERIMENTS[name], request)
 
 
-def test_a3_gains_add_up(tmp_path: Path) -> None:
-    outcome = run("a3", tmp_path, *SMALL, "engine.devices=1")
+def test_a3_gains_add_up_and_are_collected(tmp_path: Path) -> None:
+    changes = (*SMALL, "engine.devices=1")
+    outcome = run("a3", tmp_path, *changes)
     total, *classes = outcome.lines
     assert total.label == "all"
     assert len(classes) == 8
     # classes are equally frequent, so the mean of their gains is the gain of all
     assert sum(line.mean for line in classes) / 8 == pytest.approx(total.mean)
     assert [line.mean for line in classes] == sorted((line.mean for line in classes), reverse=True)
+    assert run("a3", tmp_path, *changes, seeds=2, collect=True) == outcome  # of the seed that is there
+    next(tmp_path.glob("runs/motion-hard-joint/seed-0/card.json")).unlink()
+    with pytest.raises(RecipeError, match="no seed of both joint and trajectory is finished"):
+        run("a3", tmp_path, *changes, seeds=2, collect=True)
 
 
 def test_a3_a_better_trajectory_model_is_a_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +148,39 @@ def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
             run("t5", tmp_path, wrong)
     with pytest.raises(RecipeError, match="--scale paper"):
         run("t5", tmp_path, data=tmp_path)
+
+
+def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ("steps=2", "batch=2", "dev=4", "test=8")
+    for name in ("t5", "a3", "a4"):
+        with pytest.raises(RecipeError, match=r"no finished run in .*runs: without --collect they are trained"):
+            run(name, tmp_path, collect=True)
+    with pytest.raises(RecipeError, match="no finished run"):
+        run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", train=False))
+    assert not list(tmp_path.iterdir())
+    trained = run("t5", tmp_path, *settings, rows="exact")
+    monkeypatch.setattr("motionformer.reproduce.arena.train", None)
+    collected = run("t5", tmp_path, *settings, seeds=3, collect=True)
+    assert collected.lines == trained.lines  # the only finished row, and its only finished seed
+    with pytest.raises(RecipeError, match=r"exact.seed-0.result\.json: is of another run \(steps 2, asked for 300"):
+        run("t5", tmp_path, collect=True)
+
+
+def test_a4_collects_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and seeds without a finished run are left out; a run that was killed is not read."""
+    monkeypatch.setattr("motionformer.reproduce.maps.CLIPS", 8)
+    folder = tmp_path / "runs/motion-easy/seed-1"
+    load_model("motion-tiny").save_pretrained(folder / "model")
+    (folder / "card.json").write_text("{}")
+    (tmp_path / "runs/motion-easy/seed-0/model").mkdir(parents=True)
+    outcome = run("a4", tmp_path, seeds=3, collect=True)
+    assert [(line.label, len(line.values)) for line in outcome.lines] == [
+        ("trajectory", 1),
+        ("trajectory, untrained", 1),
+        ("trajectory, mean of the map", 1),
+        ("a path that stands still", 1),
+    ]
+    assert (tmp_path / "a4-cpu-maps.png").is_file()
 
 
 def test_t5_at_the_papers_scale_asks_for_data(tmp_path: Path) -> None:

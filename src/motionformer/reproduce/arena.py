@@ -1,7 +1,10 @@
 """T5: Long Range Arena. At the scale of a CPU real ListOps for a few hundred steps, at the paper's all five tasks."""
 
+import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 
 import torch
 
@@ -12,6 +15,7 @@ from motionformer.lra.examples import Examples
 from motionformer.lra.listops import ListOps
 from motionformer.lra.tasks import TASKS, Task
 from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.jobs import no_finished_run
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
 
@@ -49,7 +53,9 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
             Run("listops", attend, seed, steps, batch, lr=lr, evaluate_every=max(1, steps // 6))
             for seed in range(request.seeds)
         ]
-        lines.append(_line(find_task("listops"), splits, runs, request))
+        lines += _line(find_task("listops"), splits, runs, request)
+    if not lines:
+        raise no_finished_run(request)
     lines.append(Line("always the most frequent class", (100 * most_frequent(splits.test),)))
     about = f"ListOps, {steps} steps of {batch} sequences, rate {lr}, {options['test']} test sequences"
     return new_outcome(experiment, request, about, lines, measure="accuracy, %")
@@ -62,16 +68,20 @@ def most_frequent(examples: Examples) -> float:
 
 
 def _original(experiment: Experiment, request: Request) -> Outcome:
-    lines = []
-    for task in TASKS.values():
-        names = [name for name in COMPARED if request.rows in f"{task.name}, {name}"]
-        if not names:
-            continue
-        splits = _open(task, request.data)
-        seeds = range(request.seeds)
-        lines += [_line(task, splits, [Run(task.name, name, seed) for seed in seeds], request) for name in names]
-    if not lines:
+    chosen = {
+        task.name: names
+        for task in TASKS.values()
+        if (names := [name for name in COMPARED if request.rows in f"{task.name}, {name}"])
+    }
+    if not chosen:
         raise RecipeError(f"no task and attention have {request.rows!r} in their names.")
+    lines = []
+    for task in map(find_task, chosen):
+        splits = _open(task, request.data) if request.train else None
+        for name in chosen[task.name]:
+            lines += _line(task, splits, [Run(task.name, name, seed) for seed in range(request.seeds)], request)
+    if not lines:
+        raise no_finished_run(request)
     return new_outcome(experiment, request, "batch, steps and warm-up as published", lines, measure="accuracy, %")
 
 
@@ -84,15 +94,35 @@ def _open(task: Task, root: Path | None) -> Splits:
     return task.make(0)
 
 
-def _line(task: Task, splits: Splits, runs: list[Run], request: Request) -> Line:
+def _line(task: Task, splits: Splits | None, runs: list[Run], request: Request) -> list[Line]:
+    """One line of these runs: trained, or those that are finished; no line if none is."""
     results = []
     for run in runs:
         folder = request.out / "runs" / f"{task.name}-{run.attend}" / f"seed-{run.seed}"
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        results.append(train(task, splits, run, folder, device=device))
-        request.tell(f"{task.name}, {run.attend}, seed {run.seed}: {results[-1].test_accuracy:.1%}")
+        if splits is not None and request.train:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            result = train(task, splits, run, folder, device=device)
+            results.append((result.test_accuracy, result.seconds))
+            request.tell(f"{task.name}, {run.attend}, seed {run.seed}: {result.test_accuracy:.1%}")
+        elif (folder / "result.json").is_file():
+            results.append(_read_result(folder / "result.json", run.complete(task)))
+    if not results:
+        return []
     label = runs[0].attend if request.scale == "cpu" else f"{task.name}, {runs[0].attend}"
-    accuracies = tuple(100 * result.test_accuracy for result in results)
     published = dict(zip(COMPARED, PUBLISHED[task.name], strict=False)).get(runs[0].attend)
-    seconds = sum(result.seconds for result in results) / len(results)
-    return Line(label, accuracies, seconds, paper="" if published is None else f"{published:.2f}")
+    accuracies = tuple(100 * accuracy for accuracy, _ in results)
+    seconds = mean(seconds for _, seconds in results)
+    return [Line(label, accuracies, seconds, paper="" if published is None else f"{published:.2f}")]
+
+
+def _read_result(file: Path, run: Run) -> tuple[float, float]:
+    """Test accuracy and seconds of a finished run, which must be the one asked for."""
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    differ = [
+        f"{key} {stored['run'].get(key)}, asked for {value}"
+        for key, value in asdict(run).items()
+        if stored["run"].get(key) != value
+    ]
+    if differ:
+        raise RecipeError(f"is of another run ({'; '.join(differ)}): give its settings, or another --out.", file)
+    return stored["test_accuracy"], stored["seconds"]

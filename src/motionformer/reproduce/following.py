@@ -45,6 +45,8 @@ CLIP = 4
 def follow_objects(experiment: Experiment, request: Request) -> Outcome:
     """J, F and their mean for every tracker."""
     options = request.options(weights="", small=128, middle=240, full=480)
+    if not request.train:
+        raise RecipeError("a6 trains nothing, so there is nothing to collect: leave --collect out.")
     if request.scale == "paper" and request.data is None:
         raise RecipeError("the original is DAVIS 2017: give its folder as --data.")
     root = request.data or make_discs(request.out / "discs")

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from statistics import mean
 
+from motionformer.errors import RecipeError
 from motionformer.evaluation import Results, evaluate, open_source
 from motionformer.evaluation.compare import Comparison, compare
 from motionformer.reproduce.experiments import Experiment
-from motionformer.reproduce.jobs import Job, choose_rows, make_recipe, plan_jobs, train_jobs
+from motionformer.reproduce.jobs import Job, choose_rows, make_recipe, only_finished, plan_jobs, train_jobs
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
 from motionformer.weights import load_model
@@ -19,6 +20,11 @@ def measure_gains(experiment: Experiment, request: Request) -> Outcome:
     if request.train:
         train_jobs(jobs, request)
     pairs = [(jobs[2 * seed], jobs[2 * seed + 1]) for seed in range(request.seeds)]
+    if not request.train:
+        there = only_finished(jobs, request)
+        pairs = [pair for pair in pairs if all(job in there for job in pair)]
+        if not pairs:
+            raise RecipeError(f"no seed of both {joint.label} and {trajectory.label} is finished in {request.out}.")
     compared = [compare(score(a), score(b)) for a, b in pairs]
     about = f"{compared[0].videos} test videos a seed; trajectory {mean(c.b_top1 for c in compared):.1%} of all, joint "
     about += f"{mean(c.a_top1 for c in compared):.1%}"

@@ -117,6 +117,19 @@ def finished(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
             yield job, json.loads(card.read_text(encoding="utf-8"))
 
 
+def only_finished(jobs: Sequence[Job], request: Request) -> list[Job]:
+    """The jobs whose run is complete; none is an error."""
+    found = [job for job, _ in finished(jobs)]
+    if not found:
+        raise no_finished_run(request)
+    return found
+
+
+def no_finished_run(request: Request) -> RecipeError:
+    """The error of collecting what is not there."""
+    return RecipeError(f"no finished run in {request.out / 'runs'}: without --collect they are trained.")
+
+
 def last_score(last: dict[str, Any]) -> float:
     """Top-1 of a finished run: of actions, where there are verbs and nouns."""
     return float(last["action"] if "action" in last else last["top1"])

@@ -1,13 +1,15 @@
 """A4: attention maps from a query point. Pictures of three schemes, and, as the disc's true path is known, how far
 from it each looks."""
 
+from pathlib import Path
+
 import torch
 
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
 from motionformer.models import Motionformer
 from motionformer.reproduce.experiments import Experiment
-from motionformer.reproduce.jobs import choose_rows, plan_jobs, train_jobs
+from motionformer.reproduce.jobs import choose_rows, only_finished, plan_jobs, train_jobs
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
 from motionformer.trace import PathErrors, compare, path_error
@@ -25,6 +27,8 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
     jobs = plan_jobs(choose_rows(experiment, request), request)
     if request.train:
         train_jobs(jobs, request)
+    else:
+        jobs = only_finished(jobs, request)
     found: dict[str, list[float]] = {}
     for job in jobs:
         model = load_model(job.folder / "model")
@@ -39,9 +43,11 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
             f" ({before.peak_whole.overall:.2f} untrained), {errors.whole.overall:.2f} on average"
         )
     picture = request.out / f"{experiment.id}-{request.scale}-maps.png"
-    models = {job.row.label: job.folder / "model" for job in jobs if job.seed == 0}
+    models: dict[str, Path] = {}
+    for job in jobs:
+        models.setdefault(job.row.label, job.folder / "model")
     compare(models, CLIP, layer="mean").save(picture)
-    request.tell(f"{picture}: mean of layers and heads, seed 0")
+    request.tell(f"{picture}: mean of layers and heads, the first seed")
     lines = [Line(label, tuple(values)) for label, values in found.items()]
     about = (
         f"how far from the disc the mean map of all layers and heads is strongest, or is on average;"

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from motionformer.errors import RecipeError
 from motionformer.reproduce.experiments import Experiment
-from motionformer.reproduce.jobs import Job, choose_rows, finished, last_score, plan_jobs, train_jobs
+from motionformer.reproduce.jobs import Job, choose_rows, finished, last_score, no_finished_run, plan_jobs, train_jobs
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
 
@@ -18,7 +17,7 @@ def train_table(experiment: Experiment, request: Request) -> Outcome:
         train_jobs(jobs, request)
     outcome = collect(experiment, jobs, request)
     if not outcome.lines:
-        raise RecipeError(f"no finished run in {request.out}.")
+        raise no_finished_run(request)
     return outcome
 
 
