@@ -14,8 +14,10 @@ from motionformer.errors import CheckpointError, RecipeError
 from motionformer.evaluation import evaluate, open_source
 from motionformer.models import create_model
 from motionformer.reproduce import EXPERIMENTS
+from motionformer.reproduce.card import write_outcome
 from motionformer.reproduce.following import make_discs
-from motionformer.reproduce.outcome import Outcome, by_group
+from motionformer.reproduce.outcome import Line, Outcome, by_group
+from motionformer.reproduce.page import read_outcomes
 from motionformer.reproduce.request import Request
 from motionformer.reproduce.run import run_experiment
 from motionformer.trace import path_error
@@ -77,7 +79,7 @@ def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.Mo
     errors = path_error(model, MotionBenchmark("easy", "test", 8, frames=8, size=model.config.input.height))
     measured = [errors.peak_whole.overall, errors.whole.overall, errors.whole.stay]
     assert [outcome.lines[i].mean for i in (0, 2, -1)] == pytest.approx(measured)
-    assert (tmp_path / "a4-cpu-maps.png").stat().st_size > 10_000
+    assert (tmp_path / "a4-cpu-rows-maps.png").stat().st_size > 10_000
     with pytest.raises(RecipeError, match="motionformer trace"):
         run("a4", tmp_path, data=tmp_path)
 
@@ -184,6 +186,8 @@ def test_a4_collects_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_t5_at_the_papers_scale_asks_for_data(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no row has 'xyz' in its name; there are: listops, exact"):
+        run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="xyz"))
     with pytest.raises(RecipeError, match="put its files into aclImdb below --data"):
         run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="text, exact"))
 
@@ -192,4 +196,28 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["reproduce", "a6", "--rows", "copied", "--out", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["lines"][0]["label"] == "the first mask, copied"
-    assert (tmp_path / "a6-cpu.png").is_file()
+    assert (tmp_path / "a6-cpu-rows.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["t5", "a4", "a5", "a6"])
+def test_rows_that_are_not_there_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="'xyz' in its name"):
+        run(name, tmp_path, rows="xyz")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a3_needs_both_rows(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="leave --rows out"):
+        run("a3", tmp_path, rows="joint")
+
+
+def test_rows_do_not_replace_the_whole_table(tmp_path: Path) -> None:
+    write_outcome(EXPERIMENTS["a5"], Outcome("a5", "cpu", "c", "", (Line("x", (1.0,)),)), tmp_path)
+    whole = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    command = ["reproduce", "a5", "--out", str(tmp_path), "--rows", "orthoformer-64"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert {file.name for file in tmp_path.iterdir() if file not in whole} == {
+        f"a5-cpu-rows.{suffix}" for suffix in ("json", "md", "png")
+    }
+    assert all(file.read_bytes() == content for file, content in whole.items())
+    assert [outcome.rows for outcome in read_outcomes(tmp_path)] == [""]  # nor are they on the page

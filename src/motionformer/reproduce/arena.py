@@ -48,7 +48,7 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
     splits = Splits(ListOps("train"), ListOps("val", options["dev"]), ListOps("test", options["test"]))
     steps, batch, lr = options["steps"], options["batch"], options["lr"]
     lines = []
-    for attend in (name for name in COMPARED if request.rows in name):
+    for attend in request.choose(COMPARED):
         runs = [
             Run("listops", attend, seed, steps, batch, lr=lr, evaluate_every=max(1, steps // 6))
             for seed in range(request.seeds)
@@ -68,17 +68,12 @@ def most_frequent(examples: Examples) -> float:
 
 
 def _original(experiment: Experiment, request: Request) -> Outcome:
-    chosen = {
-        task.name: names
-        for task in TASKS.values()
-        if (names := [name for name in COMPARED if request.rows in f"{task.name}, {name}"])
-    }
-    if not chosen:
-        raise RecipeError(f"no task and attention have {request.rows!r} in their names.")
+    chosen = set(request.choose(f"{task}, {name}" for task in TASKS for name in COMPARED))
     lines = []
-    for task in map(find_task, chosen):
-        splits = _open(task, request.data) if request.train else None
-        for name in chosen[task.name]:
+    for task in TASKS.values():
+        names = [name for name in COMPARED if f"{task.name}, {name}" in chosen]
+        splits = _open(task, request.data) if names and request.train else None
+        for name in names:
             lines += _line(task, splits, [Run(task.name, name, seed) for seed in range(request.seeds)], request)
     if not lines:
         raise no_finished_run(request)

@@ -1,10 +1,12 @@
 """The card of an outcome: what was run, what it gave, what the original needs; with its JSON and its picture."""
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.files import write_whole
 from motionformer.reproduce.outcome import Line, Outcome, by_group
 from motionformer.reproduce.picture import draw
 
@@ -44,10 +46,12 @@ def to_card(experiment: Experiment, outcome: Outcome) -> str:
 
 
 def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> list[Path]:
-    """`ID-SCALE[-DATA].json`, `.md` (the card) and `.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{outcome.stem}{suffix}" for suffix in (".json", ".md", ".png")]
-    files[0].write_text(json.dumps(outcome.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    files[1].write_text(to_card(experiment, outcome), encoding="utf-8")
-    draw(experiment, outcome).savefig(files[2], dpi=130)
+    """`ID-SCALE[-DATA][-rows].json`, `.md` (the card) and `.png`, each whole or not at all."""
+    text = json.dumps(outcome.to_dict(), indent=1, ensure_ascii=False) + "\n"
+    picture = io.BytesIO()
+    draw(experiment, outcome).savefig(picture, format="png", dpi=130)
+    contents = {".json": text.encode(), ".md": to_card(experiment, outcome).encode(), ".png": picture.getvalue()}
+    files = [folder / f"{outcome.stem}{suffix}" for suffix in contents]
+    for file, content in zip(files, contents.values(), strict=True):
+        write_whole(file, content)
     return files

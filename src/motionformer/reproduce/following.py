@@ -109,10 +109,7 @@ def _trackers(request: Request, options: dict[str, Any]) -> Iterator[tuple[str, 
             f"{image}, inflated, clips of {CLIP}, {middle} px": lambda: _propagate(_image(weights, CLIP), middle, CLIP),
             f"{image}, frame by frame, {full} px": lambda: _propagate(_image(weights), full),
         }
-    chosen = {label: make for label, make in choices.items() if request.rows in label}
-    if not chosen:
-        raise RecipeError(f"no row has {request.rows!r} in its name; there are: {'; '.join(choices)}.")
-    yield from ((label, make()) for label, make in chosen.items())
+    yield from ((label, choices[label]()) for label in request.choose(choices))
 
 
 def _image(weights: str, clip: int | None = None) -> Motionformer:

@@ -1,6 +1,5 @@
 """A3: the classes that gain and lose most when joint attention becomes trajectory attention."""
 
-from dataclasses import replace
 from statistics import mean
 
 from motionformer.errors import RecipeError
@@ -15,7 +14,9 @@ from motionformer.weights import load_model
 
 def measure_gains(experiment: Experiment, request: Request) -> Outcome:
     """Train the two rows with every seed, score both on the same videos, and compare class by class."""
-    joint, trajectory = choose_rows(experiment, replace(request, rows=""))
+    if request.rows:
+        raise RecipeError("a3 compares two rows, and needs both: leave --rows out.")
+    joint, trajectory = choose_rows(experiment, request)
     jobs = plan_jobs((joint, trajectory), request)
     if request.train:
         train_jobs(jobs, request)

@@ -42,7 +42,7 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
             f"{job.row.label}, seed {job.seed}: {errors.peak_whole.overall:.2f} patches where it looks most"
             f" ({before.peak_whole.overall:.2f} untrained), {errors.whole.overall:.2f} on average"
         )
-    picture = request.out / f"{experiment.id}-{request.scale}-maps.png"
+    picture = request.out / f"{experiment.id}-{request.scale}{'-rows' if request.rows else ''}-maps.png"
     models: dict[str, Path] = {}
     for job in jobs:
         models.setdefault(job.row.label, job.folder / "model")

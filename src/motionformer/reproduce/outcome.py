@@ -38,7 +38,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment gave here. `about` says how much was trained and tested, `data` on whose videos."""
+    """What an experiment gave here.
+
+    `about` says how much was trained and tested, `data` on whose videos, `rows` which rows were asked for, if not all.
+    """
 
     id: str
     scale: str
@@ -47,11 +50,12 @@ class Outcome:
     lines: tuple[Line, ...]
     measure: str = "top-1, %"
     data: str = ""
+    rows: str = ""
 
     @property
     def stem(self) -> str:
-        """Of its files' names."""
-        return "-".join(filter(None, (self.id, self.scale, self.data)))
+        """Of its files' names; a part of the table has another than the whole, which it does not replace."""
+        return "-".join(filter(None, (self.id, self.scale, self.data, self.rows and "rows")))
 
     def unit(self, group: str) -> str:
         """What the figures of a group are."""
@@ -68,7 +72,8 @@ class Outcome:
 
 def new_outcome(experiment: Experiment, request: Request, about: str, lines: Sequence[Line], **more: str) -> Outcome:
     """An outcome of this request."""
-    return Outcome(experiment.id, request.scale, request.command, about, tuple(lines), data=request.data_name, **more)
+    named = {"data": request.data_name, "rows": request.rows, **more}
+    return Outcome(experiment.id, request.scale, request.command, about, tuple(lines), **named)
 
 
 def read_outcome(file: Path) -> Outcome:

@@ -27,9 +27,10 @@ def write_page(docs: Path) -> Path:
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:
-    """Outcomes at the scale of a CPU, those on what is built in before others."""
+    """Outcomes of whole tables at the scale of a CPU, those on what is built in before others."""
     outcomes = [read_outcome(file) for file in folder.glob("*-cpu*.json")]
-    return sorted(outcomes, key=lambda outcome: (outcome.id, outcome.data))
+    whole = [outcome for outcome in outcomes if not outcome.rows]
+    return sorted(whole, key=lambda outcome: (outcome.id, outcome.data))
 
 
 def make_page(outcomes: Sequence[Outcome]) -> str:

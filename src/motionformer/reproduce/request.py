@@ -1,6 +1,6 @@
 """What was asked of an experiment: how large, how often, on what, with how many processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,14 @@ class Request:
     def data_name(self) -> str:
         """What the data are called in tables; empty for what is built in."""
         return "" if self.data is None else self.data.resolve().stem
+
+    def choose(self, names: Iterable[str]) -> list[str]:
+        """The rows asked for, of those with these names; none is an error that says which there are."""
+        there = list(names)
+        chosen = [name for name in there if self.rows in name]
+        if not chosen:
+            raise RecipeError(f"no row has {self.rows!r} in its name; there are: {'; '.join(there)}.")
+        return chosen
 
     def options(self, **defaults: int | float | str) -> dict[str, Any]:
         """`changes` of an experiment that is no recipe: its few settings, each of the type of its default."""
