@@ -4,14 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from motionformer.data.motion import write_videos
 from motionformer.errors import RecipeError
-from motionformer.reproduce import EXPERIMENTS, Row
+from motionformer.reproduce import EXPERIMENTS, Experiment, Row
 from motionformer.reproduce.jobs import choose_rows, make_recipe, plan_jobs
 from motionformer.reproduce.outcome import Outcome
 from motionformer.reproduce.request import Request
-from motionformer.reproduce.run import run_experiment
+from motionformer.reproduce.run import STUDIES, run_experiment
 from motionformer.training.model import build_config
 
 SMALL = ("data.train_clips=16", "data.val_clips=8", "data.workers=0", "epochs=1", "schedule.warmup=0", "global_batch=8")
@@ -48,6 +49,21 @@ def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
         choose_rows(EXPERIMENTS["t4"], Request(tmp_path, rows="nothing"))
     with pytest.raises(RecipeError, match="--scale paper"):
         choose_rows(EXPERIMENTS["t7"], Request(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["t4", "t5", "a3", "a4", "a5", "a6"])
+def test_every_experiment_has_the_threads_asked_for(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(experiment: Experiment, request: Request) -> Outcome:
+        return Outcome(name, "cpu", "", f"{torch.get_num_threads()} of {request.threads}", ())
+
+    monkeypatch.setattr("motionformer.reproduce.run.train_table", count)
+    monkeypatch.setattr("motionformer.reproduce.run.STUDIES", dict.fromkeys(STUDIES, count))
+    before = torch.get_num_threads()
+    try:
+        told = run_experiment(EXPERIMENTS[name], Request(tmp_path, threads=before + 1)).about
+    finally:
+        torch.set_num_threads(before)
+    assert told == f"{before + 1} of {before + 1}"
 
 
 @pytest.mark.parametrize("name", ["t2", "t3a", "t4", "a1", "a3", "t6", "t7"])

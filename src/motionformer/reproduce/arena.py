@@ -39,7 +39,6 @@ PUBLISHED = {
 
 def compare_attention(experiment: Experiment, request: Request) -> Outcome:
     """Every way to compute attention on every task of the scale, with every seed."""
-    torch.set_num_threads(request.threads)
     if request.scale == "paper":
         return _original(experiment, request)
     if request.data is not None:

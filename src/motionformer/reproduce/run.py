@@ -27,4 +27,6 @@ STUDIES: dict[str, Callable[[Experiment, Request], Outcome]] = {
 def run_experiment(experiment: Experiment, request: Request) -> Outcome:
     """Whatever makes the experiment: its own study, or training its rows. `threads` 0 is all."""
     study = STUDIES.get(experiment.id, train_table)
-    return study(experiment, replace(request, threads=request.threads or torch.get_num_threads()))
+    threads = request.threads or torch.get_num_threads()
+    torch.set_num_threads(threads)
+    return study(experiment, replace(request, threads=threads))
