@@ -1,15 +1,20 @@
 """The experiments that are no table of recipes, each at its smallest."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data.motion import MotionBenchmark
-from motionformer.davis import find_sequences, read_mask
+from motionformer.davis import evaluate as davis_evaluate
+from motionformer.davis import find_sequences, read_mask, write_mask
+from motionformer.davis.layout import Sequence
+from motionformer.davis.tracker import Tracker
 from motionformer.errors import CheckpointError, RecipeError
 from motionformer.evaluation import evaluate, open_source
 from motionformer.models import create_model
@@ -130,6 +135,31 @@ def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         run("a6", tmp_path, rows="xyz")
     with pytest.raises(CheckpointError, match=r"nowhere\.safetensors"):
         run("a6", tmp_path, f"weights={tmp_path}/nowhere.safetensors")
+
+
+def test_a6_does_not_compute_a_row_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motionformer.reproduce.following.SEQUENCES", 1)
+    data, out = make_discs(tmp_path / "discs"), tmp_path / "out"
+    computed: list[str] = []
+
+    def follow(sequences: list[Sequence], tracker: Tracker) -> Iterator[object]:
+        if len(computed) == 1:
+            raise KeyboardInterrupt  # in the second row
+        computed.append(type(tracker).__name__)
+        return davis_evaluate(sequences, tracker)
+
+    monkeypatch.setattr("motionformer.reproduce.following.evaluate", follow)
+    with pytest.raises(RecipeError, match="no finished row"):
+        run("a6", out, data=data, collect=True)
+    with pytest.raises(KeyboardInterrupt):
+        run("a6", out, "small=64", data=data)
+    copied = run("a6", out, "small=64", data=data, rows="copied")
+    assert computed == ["CopyFirst"]
+    assert run("a6", out, "small=64", data=data, collect=True).lines == copied.lines
+    for changes in (("small=72",), ("small=64",)):
+        with pytest.raises(KeyboardInterrupt):  # other options, then another mask: computed anew
+            run("a6", out, *changes, data=data, rows="copied")
+        write_mask(next(data.rglob("Annotations/480p/*/00003.png")), torch.ones(192, 192, dtype=torch.uint8))
 
 
 def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:

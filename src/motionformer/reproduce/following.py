@@ -6,7 +6,7 @@ the same shape and random weights, and the same weights inflated into a Motionfo
 the heights, in pixels, at which tiny and image models see frames.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,14 @@ from motionformer.davis import (
     open_backbone,
     write_mask,
 )
+from motionformer.davis.layout import Sequence
 from motionformer.davis.png import write_png
 from motionformer.davis.score import Scores
 from motionformer.davis.tracker import Tracker
 from motionformer.errors import RecipeError
 from motionformer.models import Motionformer
 from motionformer.reproduce.experiments import Experiment
+from motionformer.reproduce.kept import Figures, KeptScores, digest_sequences, stamp_file
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
 from motionformer.weights.image import read_image_weights
@@ -45,28 +47,42 @@ CLIP = 4
 def follow_objects(experiment: Experiment, request: Request) -> Outcome:
     """J, F and their mean for every tracker."""
     options = request.options(weights="", small=128, middle=240, full=480)
-    if not request.train:
-        raise RecipeError("a6 trains nothing, so there is nothing to collect: leave --collect out.")
     if request.scale == "paper" and request.data is None:
         raise RecipeError("the original is DAVIS 2017: give its folder as --data.")
     root = request.data or make_discs(request.out / "discs")
     sequences = find_sequences(root, year=2017, split="val") if request.scale == "paper" else find_sequences(root)
+    kept = KeptScores(
+        request.out / "runs" / "a6",
+        data=str(root.resolve()),
+        content=digest_sequences(sequences),
+        options=options,
+        weights=stamp_file(options["weights"]),
+    )
     measures: dict[str, list[Line]] = {"J&F": [], "J": [], "F": []}
-    for label, tracker in _trackers(request, options):
-        seconds = 0.0
-        objects = []
-        for _, scores, taken in evaluate(sequences, tracker):
-            objects += scores
-            seconds += taken
-        found = Scores(tuple(objects))
-        figures = {"J&F": found.J_and_F, "J": found.J.mean, "F": found.F.mean}
+    for label, make in _trackers(request, options).items():
+        figures = kept.read(label)
+        if figures is None and not request.train:
+            continue
+        if figures is None:
+            figures = _score(sequences, make())  # made when its turn comes: large models are not held together
+            kept.write(label, figures)
         for name, lines in measures.items():
             published = PAPER if name == "J&F" and label == RELEASED else ""
-            lines.append(Line(label, (100 * figures[name],), seconds, name, paper=published))
-        request.tell(f"{label}: J&F {100 * found.J_and_F:.1f}, {seconds:.0f} s")
+            lines.append(Line(label, (100 * figures[name],), figures["seconds"], name, paper=published))
+        request.tell(f"{label}: J&F {100 * figures['J&F']:.1f}, {figures['seconds']:.0f} s")
+    if not measures["J&F"]:
+        raise RecipeError(f"no finished row in {kept.folder}: without --collect they are computed.")
     frames = sum(len(sequence.masks) for sequence in sequences)
     about = f"{len(sequences)} sequences, {frames} frames: {', '.join(sequence.name for sequence in sequences)}"
     return new_outcome(experiment, request, about, [line for lines in measures.values() for line in lines], measure="%")
+
+
+def _score(sequences: list[Sequence], tracker: Tracker) -> Figures:
+    """J, F, their mean, and how long the masks took."""
+    done = list(evaluate(sequences, tracker))
+    found = Scores(tuple(score for _, scores, _ in done for score in scores))
+    seconds = sum(taken for _, _, taken in done)
+    return {"J&F": found.J_and_F, "J": found.J.mean, "F": found.F.mean, "seconds": seconds}
 
 
 def make_discs(root: Path) -> Path:
@@ -86,8 +102,8 @@ def make_discs(root: Path) -> Path:
     return root
 
 
-def _trackers(request: Request, options: dict[str, Any]) -> Iterator[tuple[str, Tracker]]:
-    """Each is made when its turn comes: large models are not held together."""
+def _trackers(request: Request, options: dict[str, Any]) -> dict[str, Callable[[], Tracker]]:
+    """What makes the tracker of each row asked for."""
     weights, small, middle, full = (options[key] for key in ("weights", "small", "middle", "full"))
     choices: dict[str, Callable[[], Tracker]]
     if request.scale == "paper":
@@ -109,7 +125,7 @@ def _trackers(request: Request, options: dict[str, Any]) -> Iterator[tuple[str, 
             f"{image}, inflated, clips of {CLIP}, {middle} px": lambda: _propagate(_image(weights, CLIP), middle, CLIP),
             f"{image}, frame by frame, {full} px": lambda: _propagate(_image(weights), full),
         }
-    yield from ((label, choices[label]()) for label in request.choose(choices))
+    return {label: choices[label] for label in request.choose(choices)}
 
 
 def _image(weights: str, clip: int | None = None) -> Motionformer:
