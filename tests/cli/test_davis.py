@@ -70,6 +70,14 @@ def test_errors(root: Path, tmp_path: Path) -> None:
     assert "no such folder" in str(missing.exception)
 
 
+@pytest.mark.parametrize("option", ["--masks", "--overlay"])
+def test_a_file_where_a_folder_is_needed(root: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "notes").touch()
+    result = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody", option, str(tmp_path / "notes")])
+    assert isinstance(result.exception, MaskError)
+    assert f"{option}: {tmp_path / 'notes'} is a file, and a folder is needed there" in str(result.exception)
+
+
 @pytest.mark.parametrize("kind", ["Annotations", "JPEGImages"])
 def test_the_data_set_is_not_written_over(root: Path, tmp_path: Path, kind: str) -> None:
     before = {file: file.read_bytes() for file in root.rglob("*.png")}

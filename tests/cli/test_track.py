@@ -92,6 +92,21 @@ def test_what_is_read_is_not_written_over(folder: Path) -> None:
     assert not (folder / "both").exists()
 
 
+def test_files_and_folders_are_told_apart(folder: Path) -> None:
+    command = ["track", str(folder / "disc.mp4"), "--mask", str(folder / "first.png"), "--model", "nobody"]
+    (folder / "taken.mp4").mkdir()
+    (folder / "notes.txt").touch()
+    for option, name, said in (
+        ("--overlay", "taken.mp4", "is a folder, and the mp4 to write is a file"),
+        ("--overlay", "notes.txt", "is a file, and a folder is needed there"),
+        ("--masks", "notes.txt", "is a file, and a folder is needed there"),
+        ("--masks", "notes.txt/masks", r"is a file, and a folder is needed there"),
+    ):
+        result = runner.invoke(app, [*command, option, str(folder / name)])
+        assert isinstance(result.exception, MaskError)
+        assert said in str(result.exception)
+
+
 def write_masks(folder: Path, count: int) -> None:
     folder.mkdir()
     for number in range(count):

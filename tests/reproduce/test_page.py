@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
+from motionformer.errors import RecipeError
 from motionformer.reproduce import EXPERIMENTS
 from motionformer.reproduce.outcome import Line, Outcome
-from motionformer.reproduce.page import make_page, read_outcomes
+from motionformer.reproduce.page import make_page, read_outcomes, write_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -37,6 +40,13 @@ def test_the_page_shows_figures_and_what_was_not_run() -> None:
     assert page.count("Not run yet") == sum(bool(one.cpu or one.here) for one in EXPERIMENTS.values()) - 1
     assert "| H, k400 |" in page
     assert "| run small: built-in data, g | `motionformer reproduce t4` |" in page
+
+
+def test_a_page_of_nothing_is_refused(tmp_path: Path) -> None:
+    for docs in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(RecipeError, match=r"no outcomes \(ID-cpu\.json\) in .*results"):
+            write_page(docs)
+    assert not list(tmp_path.iterdir())
 
 
 def test_studies_have_a_table_for_each_group() -> None:

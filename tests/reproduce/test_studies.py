@@ -162,6 +162,16 @@ def test_a6_does_not_compute_a_row_again(tmp_path: Path, monkeypatch: pytest.Mon
         write_mask(next(data.rglob("Annotations/480p/*/00003.png")), torch.ones(192, 192, dtype=torch.uint8))
 
 
+def test_a6_refuses_heights_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match="small=4: a height is 16 pixels or more"):
+        run("a6", tmp_path, "small=4")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr("motionformer.reproduce.following.MIN_HEIGHT", 1)
+    monkeypatch.setattr("motionformer.reproduce.following.SEQUENCES", 1)
+    with pytest.raises(RecipeError, match=r"a frame a token or more: not .*4 px"):
+        run("a6", tmp_path, "small=4", rows="motion-tiny")
+
+
 def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
     settings = ("steps=2", "batch=2", "dev=4", "test=8")
     outcome = run("t5", tmp_path, *settings, rows="orthoformer-64")

@@ -105,7 +105,7 @@ def evaluate(
     from motionformer.davis.score import Scores
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
-    check_evaluate_places(sequences, masks)
+    check_evaluate_places(sequences, masks, overlay)
     tracker = build_tracker(
         model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, seed, device
     )

@@ -13,6 +13,7 @@ def check_track_places(video: Path, mask: Path | None, *, masks: Path | None, ov
     for option, output in (("--masks", masks), ("--overlay", overlay)):
         if output is None:
             continue
+        _check_kind(option, output, is_file=option == "--overlay" and output.suffix.lower() == ".mp4")
         _refuse_same(option, output, video, "what is followed")
         if mask is not None and re.fullmatch(r"[0-9]{5,}", mask.stem):  # as the files written there are called
             _refuse_same(option, output, mask.parent, f"the folder of {mask}, which would be written over")
@@ -20,13 +21,25 @@ def check_track_places(video: Path, mask: Path | None, *, masks: Path | None, ov
         _refuse_same("--overlay", overlay, masks, "the folder of --masks, whose files have the same names")
 
 
-def check_evaluate_places(sequences: Iterable[Sequence], masks: Path | None) -> None:
+def check_evaluate_places(sequences: Iterable[Sequence], masks: Path | None, overlays: Path | None = None) -> None:
     """Refuse to write masks of sequences onto their true masks, or among their frames."""
-    if masks is None:
-        return
     for sequence in sequences:
-        _refuse_same("--masks", masks / sequence.name, sequence.masks[0].parent, "the folder of the true masks")
-        _refuse_same("--masks", masks / sequence.name, sequence.folder, "the folder of the frames")
+        if overlays is not None:
+            _check_kind("--overlay", overlays / f"{sequence.name}.mp4", is_file=True)
+        if masks is not None:
+            output = masks / sequence.name
+            _check_kind("--masks", output, is_file=False)
+            _refuse_same("--masks", output, sequence.masks[0].parent, "the folder of the true masks")
+            _refuse_same("--masks", output, sequence.folder, "the folder of the frames")
+
+
+def _check_kind(option: str, output: Path, *, is_file: bool) -> None:
+    """Refuse a folder where a file is to be, and a file where a folder is to be."""
+    if is_file and output.is_dir():
+        raise MaskError(f"{option}: {output} is a folder, and the mp4 to write is a file; choose another name.")
+    for folder in (*([] if is_file else [output]), *output.parents):
+        if folder.exists() and not folder.is_dir():
+            raise MaskError(f"{option}: {folder} is a file, and a folder is needed there; choose another name.")
 
 
 def _refuse_same(option: str, output: Path, taken: Path, what: str) -> None:

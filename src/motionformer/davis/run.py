@@ -52,7 +52,7 @@ def evaluate(
     `overlays/<sequence>.mp4`, where these are given; what is read is not written over.
     """
     sequences = list(sequences)
-    check_evaluate_places(sequences, masks)
+    check_evaluate_places(sequences, masks, overlays)
     return _evaluate(sequences, tracker, single_object, masks, overlays)
 
 

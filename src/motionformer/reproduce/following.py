@@ -40,6 +40,8 @@ from motionformer.weights.image import read_image_weights
 RELEASED = "k400_motionformer_224_16x4"
 PAPER = "60.6"  # J&F on DAVIS 2017 val
 SEQUENCES, FRAMES, SIZE = 4, 16, 192
+MIN_HEIGHT = 16
+"""Pixels: one token of most models."""
 CLIP = 4
 """Frames that an inflated image model sees at once."""
 
@@ -47,6 +49,9 @@ CLIP = 4
 def follow_objects(experiment: Experiment, request: Request) -> Outcome:
     """J, F and their mean for every tracker."""
     options = request.options(weights="", small=128, middle=240, full=480)
+    for key in ("small", "middle", "full"):
+        if options[key] < MIN_HEIGHT:
+            raise RecipeError(f"{key}={options[key]}: a height is {MIN_HEIGHT} pixels or more.")
     if request.scale == "paper" and request.data is None:
         raise RecipeError("the original is DAVIS 2017: give its folder as --data.")
     root = request.data or make_discs(request.out / "discs")
@@ -139,4 +144,8 @@ def _random_like(weights: str) -> Motionformer:
 
 
 def _propagate(model: Motionformer, height: int, clip: int | None = None) -> Tracker:
-    return LabelPropagation(ClipFeatures(model, TokenReadout(), clip=clip, height=height), Affinity(temperature=0.1))
+    try:
+        features = ClipFeatures(model, TokenReadout(), clip=clip, height=height)
+    except ValueError as error:
+        raise RecipeError(f"small, middle and full are heights for the model: {error}") from error
+    return LabelPropagation(features, Affinity(temperature=0.1))

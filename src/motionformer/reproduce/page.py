@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from motionformer.errors import RecipeError
 from motionformer.reproduce.experiments import EXPERIMENTS, Experiment, Row
 from motionformer.reproduce.outcome import Line, Outcome, by_group, read_outcome
 from motionformer.training.shipped import shipped_recipes
@@ -21,8 +22,11 @@ What they do and do not show is in [results](results.md).
 
 def write_page(docs: Path) -> Path:
     """`docs/reproduction.md`, from `docs/results/*.json`."""
+    outcomes = read_outcomes(docs / "results")
+    if not outcomes:
+        raise RecipeError(f"there are no outcomes (ID-cpu.json) in {docs / 'results'} to make the page of.")
     page = docs / "reproduction.md"
-    page.write_text(make_page(read_outcomes(docs / "results")), encoding="utf-8")
+    page.write_text(make_page(outcomes), encoding="utf-8")
     return page
 
 
