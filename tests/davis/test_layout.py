@@ -42,6 +42,14 @@ def test_numbers_without_leading_zeros(tmp_path: Path) -> None:
     assert mask_files(root / "Annotations/480p/dog") == dog.masks
 
 
+def test_a_sequence_too_short_to_score_is_named(root: Path) -> None:
+    for kind in ("JPEGImages", "Annotations"):
+        (root / kind / "480p/camel/00002.png").unlink()
+    with pytest.raises(MaskError, match=r"^camel: .*camel holds 2 frames.* it needs 3 or more"):
+        find_sequences(root)
+    assert names(root, names=("dog", "bear")) == ["dog", "bear"]
+
+
 def test_lists_of_both_years(root: Path) -> None:
     write_list(root, "2017/val.txt", "dog\n\ncamel\n")
     lines = [f"/JPEGImages/480p/bear/{i:05d}.jpg /Annotations/480p/bear/{i:05d}.png\n" for i in range(3)]

@@ -12,6 +12,9 @@ from pathlib import Path, PurePosixPath
 from motionformer.errors import MaskError
 from motionformer.video.images import list_frames, number_of
 
+MIN_FRAMES = 3
+"""Of a sequence: scores leave out the first and the last."""
+
 
 @dataclass(frozen=True)
 class Sequence:
@@ -58,6 +61,11 @@ def _sequence(name: str, frames: Path, masks: Path) -> Sequence:
     if not frames.is_dir():
         raise MaskError(f"{frames}: there is no such sequence.")
     images = [file.stem for file in list_frames(frames)]
+    if len(images) < MIN_FRAMES:
+        raise MaskError(
+            f"{name}: {frames} holds {len(images)} frames; scores leave out the first and the last, so it needs"
+            f" {MIN_FRAMES} or more. Leave it out with --split or --sequence."
+        )
     files = {file.stem: file for file in mask_files(masks)}
     missing = [stem for stem in images if stem not in files]
     if missing:

@@ -91,6 +91,8 @@ def score_sequence(
         for number in region:
             region[number].append(jaccard(guess == number, mask == number))
             contour[number].append(boundary_f(guess == number, mask == number))
+    if any(len(values) < 3 for values in region.values()):
+        raise MaskError(f"{name}: a sequence is scored without its first and last frame, so it needs three or more.")
     return [
         ObjectScore(name, number, len(values), summarise(values[1:-1]), summarise(contour[number][1:-1]))
         for number, values in region.items()
