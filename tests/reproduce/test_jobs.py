@@ -25,6 +25,20 @@ def test_tables_share_runs(tmp_path: Path) -> None:
     assert len(of["t4"] & of["a1"]) == 6  # joint, divided, trajectory
 
 
+def test_data_are_called_by_their_name(tmp_path: Path) -> None:
+    for name in ("gestures", "gestures.v1", "gestures.v2"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "list.csv").touch()
+    named = {one.name: Request(tmp_path, data=one, seeds=1) for one in tmp_path.iterdir()}
+    assert {name: request.data_name for name, request in named.items()} == {
+        "gestures": "gestures",
+        "gestures.v1": "gestures.v1",
+        "gestures.v2": "gestures.v2",
+        "list.csv": "list",
+    }
+    assert len({plan_jobs(EXPERIMENTS["t4"].cpu[:1], request)[0].folder for request in named.values()}) == 4
+
+
 def test_an_experiment_runs_is_collected_and_goes_on(tmp_path: Path) -> None:
     rows = (Row("joint", "motion/easy-joint"), Row("shallow", "motion/easy", ("model.changes.depth=1",)))
     experiment = replace(EXPERIMENTS["t4"], cpu=rows)

@@ -28,8 +28,11 @@ class Request:
 
     @property
     def data_name(self) -> str:
-        """What the data are called in tables; empty for what is built in."""
-        return "" if self.data is None else self.data.resolve().stem
+        """What the data are called in tables: a folder's whole name, a file's without its ending; empty if built in."""
+        if self.data is None:
+            return ""
+        place = self.data.resolve()
+        return place.name if place.is_dir() else place.stem
 
     def choose(self, names: Iterable[str]) -> list[str]:
         """The rows asked for, of those with these names; none is an error that says which there are."""
