@@ -13,6 +13,7 @@ from motionformer.demo.pictures import data_address, draw_curves, gif, svg
 from motionformer.evaluation import Results, confusion
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.pictures import draw_confusion
+from motionformer.files import write_whole
 from motionformer.models import Motionformer
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
@@ -53,9 +54,7 @@ def write_report(file: Path, model: Motionformer, facts: Facts) -> Path:
         machine=facts.run.card["machine"],
         software=facts.run.card["software"],
     )
-    aside = file.with_name(f".{file.name}.part")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(file)
+    write_whole(file, text)
     return file
 
 

@@ -6,7 +6,6 @@ Written in one piece or not at all, and the same bytes for the same results.
 
 import csv
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,6 +17,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import average_views
+from motionformer.files import written_whole
 
 RESULTS, TABLE = "results.npz", "results.csv"
 FORMAT = 1
@@ -166,17 +166,11 @@ def write_csv(stream: IO[bytes], rows: list[list[str]]) -> None:
 
 def write_whole(file: Path, write: Callable[[IO[bytes]], object]) -> None:
     """The file appears complete or not at all, whenever the process is killed."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as stream:
+        with written_whole(file) as stream:
             write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(file)
     except OSError as error:
         raise EvaluationError(f"{file}: cannot be written ({error.strerror or error}).") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _columns(task: str, tasks: tuple[str, ...]) -> list[str]:

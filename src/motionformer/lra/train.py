@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from motionformer.errors import CheckpointError
+from motionformer.files import write_whole
 from motionformer.lra.examples import Batch, Examples, Picked, Splits, every_batch, training_batches
 from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.model import SequenceClassifier
@@ -98,8 +99,8 @@ def train(
             row = state.judge(accuracy(state.model, dev, at_a_time, device))
             report(state.step, row)
             if state.is_best(row["dev_accuracy"]):
-                _write(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
-            _write(out / "log.csv", _as_csv(state.rows).encode())
+                write_whole(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
+            write_whole(out / "log.csv", _as_csv(state.rows))
             state.save(out / "last.pt")
     return _finish(state, splits.test, out, at_a_time, device)
 
@@ -176,7 +177,7 @@ class _State:
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
-        _write(file, _pack(content))
+        write_whole(file, _pack(content))
 
     def load(self, file: Path) -> None:
         content = _unpack(file)
@@ -206,7 +207,7 @@ def _finish(state: _State, test: Examples, out: Path, at_a_time: int, device: st
         return tested
     state.model.load_state_dict(_unpack(out / "best.pt")["model"])
     result = replace(untested, test_accuracy=accuracy(state.model, test, at_a_time, device))
-    _write(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2).encode())
+    write_whole(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2))
     return result
 
 
@@ -236,13 +237,6 @@ def _unpack(file: Path) -> dict[str, Any]:
     except Exception as error:  # a cut or foreign file fails in many ways; all of them are told
         raise CheckpointError(f"{file} cannot be read as a checkpoint: {error}") from error
     return content
-
-
-def _write(file: Path, content: bytes) -> None:
-    """All or nothing: a run that is killed leaves the file before or the file after."""
-    part = file.with_name(file.name + ".part")
-    part.write_bytes(content)
-    part.replace(file)
 
 
 def _as_csv(rows: list[Row]) -> str:

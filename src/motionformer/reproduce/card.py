@@ -5,8 +5,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from motionformer.files import write_whole
 from motionformer.reproduce.experiments import Experiment
-from motionformer.reproduce.files import write_whole
 from motionformer.reproduce.outcome import Line, Outcome, by_group
 from motionformer.reproduce.picture import draw
 
@@ -50,8 +50,13 @@ def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> lis
     text = json.dumps(outcome.to_dict(), indent=1, ensure_ascii=False) + "\n"
     picture = io.BytesIO()
     draw(experiment, outcome).savefig(picture, format="png", dpi=130)
-    contents = {".json": text.encode(), ".md": to_card(experiment, outcome).encode(), ".png": picture.getvalue()}
+    contents: dict[str, str | bytes] = {
+        ".json": text,
+        ".md": to_card(experiment, outcome),
+        ".png": picture.getvalue(),
+    }
     files = [folder / f"{outcome.stem}{suffix}" for suffix in contents]
+    folder.mkdir(parents=True, exist_ok=True)
     for file, content in zip(files, contents.values(), strict=True):
         write_whole(file, content)
     return files

@@ -16,16 +16,16 @@ import torch
 
 import motionformer
 from motionformer.costs import measure
+from motionformer.files import write_whole
 from motionformer.models.config import ModelConfig
-from motionformer.training.checkpoints import write_text
 
 CARD, READABLE = "card.json", "card.md"
 PACKAGES = ("torch", "lightning", "torchmetrics", "omegaconf", "numpy", "av", "safetensors")
 
 
 def write_card(folder: Path, card: dict[str, Any]) -> None:
-    write_text(folder / READABLE, to_markdown(card))
-    write_text(folder / CARD, json.dumps(card, indent=2) + "\n")
+    write_whole(folder / READABLE, to_markdown(card))
+    write_whole(folder / CARD, json.dumps(card, indent=2) + "\n")
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from motionformer.errors import TrainingError
+from motionformer.files import write_whole
 from motionformer.training.plan import Plan
 
 log = logging.getLogger("motionformer")
@@ -76,7 +77,7 @@ def write_checkpoint(checkpoint: dict[str, Any], file: Path) -> None:
             hashed.save(checkpoint)
             stream.flush()
             os.fsync(stream.fileno())
-        write_text(file.with_suffix(SUM), f"{hashed.sha256.hexdigest()}  {file.name}\n")
+        write_whole(file.with_suffix(SUM), f"{hashed.sha256.hexdigest()}  {file.name}\n")
         aside.replace(file)
         _sync_folder(file.parent)
     except OSError as error:
@@ -131,16 +132,6 @@ def is_whole(file: Path) -> bool:
 def remove_checkpoint(file: Path) -> None:
     file.unlink(missing_ok=True)
     file.with_suffix(SUM).unlink(missing_ok=True)
-
-
-def write_text(file: Path, text: str) -> None:
-    """Written aside and renamed: the file is never half there."""
-    aside = file.with_name(f".{file.name}.part")
-    with aside.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(file)
 
 
 def explain_disk(error: OSError, file: Path) -> TrainingError:

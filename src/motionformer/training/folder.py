@@ -8,7 +8,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from motionformer.errors import TrainingError
-from motionformer.training.checkpoints import explain_disk, write_text
+from motionformer.files import write_whole
+from motionformer.training.checkpoints import explain_disk
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.trainer import is_first_process
 
@@ -38,7 +39,7 @@ def claim_folder(recipe: Recipe) -> Iterator[None]:
                 f"{folder}: another process is training here; wait for it, or use another output."
             ) from error
         refuse_other_recipe(recipe)
-        write_text(folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
+        write_whole(folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
         yield
 
 
