@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from motionformer.data import open_dataset
 from motionformer.data.motion import write_videos
-from motionformer.errors import AnnotationError, RecipeError
+from motionformer.errors import AnnotationError, RecipeError, TrainingError
 from motionformer.models.config import ModelConfig
 from motionformer.models.variants import VARIANTS, create_model
 from motionformer.training.advice import (
@@ -154,9 +154,25 @@ def test_lists_of_a_run_that_has_begun_stay(videos: Path, tmp_path: Path) -> Non
     write_lists(plan(videos, tmp_path))
     write_lists(plan(videos, tmp_path, held_out=0.4))  # not begun: may change
     (tmp_path / "run" / "recipe.yaml").touch()
-    write_lists(plan(videos, tmp_path, held_out=0.4))
+    write_lists(plan(videos, tmp_path, held_out=0.3))  # a recipe alone trained nothing
+    (tmp_path / "run" / "metrics.csv").touch()
+    write_lists(plan(videos, tmp_path, held_out=0.3))
     with pytest.raises(RecipeError, match="others than when this run began"):
         write_lists(plan(videos, tmp_path, held_out=0.2))
+
+
+def test_lists_stay_while_another_process_trains(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lists(plan(videos, tmp_path))
+    written = (tmp_path / "run" / "val.csv").read_bytes()
+
+    def refuse(stream: object, how: int) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    write_lists(plan(videos, tmp_path))  # the same ones
+    with pytest.raises(TrainingError, match="another process is training here"):
+        write_lists(plan(videos, tmp_path, held_out=0.4))
+    assert (tmp_path / "run" / "val.csv").read_bytes() == written
 
 
 def test_folders_that_are_split_already(videos: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from motionformer import load_model
 from motionformer.data.motion import CLASSES, write_videos
-from motionformer.errors import NonFiniteLossError, RecipeError, TrainingError
+from motionformer.errors import MotionformerError, NonFiniteLossError, RecipeError, TrainingError
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import _Hashed, is_whole, list_checkpoints, write_checkpoint
 from motionformer.training.folder import refuse_other_recipe
@@ -95,6 +95,26 @@ def test_another_recipe_in_the_folder_is_refused(tmp_path: Path) -> None:
         train(small(tmp_path, "seed=1", "optimiser.lr=0.1", "data.workers=3"), quiet=True)
 
 
+@pytest.mark.parametrize(
+    "mistake",
+    ["model.variant=foo", "model.start=missing", "engine.precision=foo", "data.train=missing", "model.train=last:99"],
+)
+def test_a_run_that_could_not_begin_leaves_its_folder_free(tmp_path: Path, mistake: str) -> None:
+    with pytest.raises(MotionformerError):
+        train(small(tmp_path, mistake), quiet=True)
+    assert train(small(tmp_path), quiet=True).last["step"] == 4
+
+
+def test_a_run_that_failed_before_its_first_number_leaves_its_folder_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingModule, "training_step", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(small(tmp_path), quiet=True)
+    refuse_other_recipe(small(tmp_path, "seed=1"))
+
+
 def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
     """The folder's recipe lacks the new key; it ran with what is now the default."""
     recipe = small(tmp_path)
@@ -102,6 +122,7 @@ def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
     write_recipe(recipe, written)
     lines = [line for line in written.read_text().splitlines(keepends=True) if "new_rate" not in line]
     written.write_text("".join(lines))
+    (tmp_path / "metrics.csv").touch()
     refuse_other_recipe(recipe)
     with pytest.raises(TrainingError, match=r"optimiser\.new_rate \(there 1\.0, now 2\.0\)"):
         refuse_other_recipe(small(tmp_path, "optimiser.new_rate=2"))

@@ -28,7 +28,6 @@ from motionformer.video.metadata import VideoMetadata
 if TYPE_CHECKING:
     from motionformer.training.run import FinishedRun
 
-RECIPE = "recipe.yaml"
 PLACES = ("name=", "output=", "data.train=", "data.val=")
 """What an override may not begin with."""
 PROBED = 12
@@ -78,16 +77,22 @@ def plan_finetune(
 
 def write_lists(planned: FineTuning) -> None:
     """The two lists, as plain csv, where the recipe says. Lists of a run that has begun are never changed."""
+    from motionformer.training.folder import alone_in, has_begun
+
     folder = planned.recipe.folder
     folder.mkdir(parents=True, exist_ok=True)
     for annotations, name in ((planned.train, TRAIN_LIST), (planned.val, VAL_LIST)):
-        new = folder / f".{name}.new"
+        new, there = folder / f".{name}.{os.getpid()}.new", folder / name
         write_list(annotations, new)
-        begun = (folder / RECIPE).exists() and (folder / name).exists()
-        if begun and new.read_bytes() != (folder / name).read_bytes():
-            new.unlink()
-            raise RecipeError("the videos are others than when this run began; use another --output.", folder / name)
-        new.replace(folder / name)
+        try:
+            if there.exists() and new.read_bytes() == there.read_bytes():
+                continue
+            with alone_in(folder):
+                if there.exists() and has_begun(folder):
+                    raise RecipeError("the videos are others than when this run began; use another --output.", there)
+                new.replace(there)
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def open_splits(path: Path, held_out: float, seed: int) -> tuple[Annotations, Annotations]:

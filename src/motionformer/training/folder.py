@@ -1,19 +1,22 @@
-"""A run's folder belongs to one recipe, and to one process at a time."""
+"""A run's folder belongs to one recipe from its first numbers on, and to one process at a time."""
 
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from motionformer.errors import TrainingError
 from motionformer.files import write_whole
-from motionformer.training.checkpoints import explain_disk
+from motionformer.training.card import CARD
+from motionformer.training.checkpoints import explain_disk, list_checkpoints
+from motionformer.training.logs import METRICS
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.trainer import is_first_process
 
-RECIPE = "recipe.yaml"
+RECIPE, CHECKPOINTS = "recipe.yaml", "checkpoints"
 MAY_DIFFER = ("output", "data.workers", "engine.log_steps", "engine.checkpoint_steps", "engine.keep", "engine.wandb")
 """Keys that change no weight, nor what a step is: a run may go on with others."""
 
@@ -21,10 +24,20 @@ MAY_DIFFER = ("output", "data.workers", "engine.log_steps", "engine.checkpoint_s
 @contextmanager
 def claim_folder(recipe: Recipe) -> Iterator[None]:
     """The folder with the recipe in it, for this run alone. Of several processes the first claims it for all."""
+    with alone_in(recipe.folder):
+        if is_first_process():
+            refuse_other_recipe(recipe)
+            write_whole(recipe.folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
+        yield
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """The folder, made where it is not there, for the processes of one run. Not to be nested: the inner one's end
+    would be that of the outer one too."""
     if not is_first_process():
         yield
         return
-    folder = recipe.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -38,15 +51,18 @@ def claim_folder(recipe: Recipe) -> Iterator[None]:
             raise TrainingError(
                 f"{folder}: another process is training here; wait for it, or use another output."
             ) from error
-        refuse_other_recipe(recipe)
-        write_whole(folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
         yield
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run has left anything that was trained here. A recipe alone is that of a run that could not begin."""
+    return any((folder / name).exists() for name in (METRICS, CARD)) or bool(list_checkpoints(folder / CHECKPOINTS))
 
 
 def refuse_other_recipe(recipe: Recipe) -> None:
     """Two recipes in one folder would make a run that is neither."""
     file = recipe.folder / RECIPE
-    if not file.exists():
+    if not (file.exists() and has_begun(recipe.folder)):
         return
     there, here = _flat(load_recipe(file).to_dict()), _flat(recipe.to_dict())  # an option added since has its default
     differing = [

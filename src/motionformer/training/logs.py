@@ -80,6 +80,8 @@ class CsvLog(Logger):
 
     @rank_zero_only
     def save(self) -> None:
+        if not self.rows:  # no file: a run has begun once it has numbers
+            return
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, lineterminator="\n")
         writer.writeheader()

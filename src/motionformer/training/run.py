@@ -31,7 +31,7 @@ from motionformer.training.checkpoints import (
 )
 from motionformer.training.clips import Clips
 from motionformer.training.ema import average_weights
-from motionformer.training.folder import claim_folder, refuse_other_recipe
+from motionformer.training.folder import CHECKPOINTS, claim_folder, refuse_other_recipe
 from motionformer.training.logs import flush_loggers, make_loggers
 from motionformer.training.model import build_config, start_model
 from motionformer.training.module import TrainingModule
@@ -104,7 +104,7 @@ def find_finished(recipe: Recipe) -> FinishedRun | None:
 def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     prepared = prepare(recipe)
     plan, names = prepared.plan, prepared.sources[0].class_names
-    saved = recipe.folder / "checkpoints"
+    saved = recipe.folder / CHECKPOINTS
     start = find_checkpoint(saved)
     steps_done = 0 if start is None else step_of(start)
     if is_first_process():
@@ -158,7 +158,7 @@ def _finish(
         "software": cards.describe_software(),
     }
     if trainer.is_global_zero:
-        save_model(prepared.config, list_checkpoints(recipe.folder / "checkpoints")[0], recipe.folder / "model")
+        save_model(prepared.config, list_checkpoints(recipe.folder / CHECKPOINTS)[0], recipe.folder / "model")
         cards.write_card(recipe.folder, card)
     return _finished(recipe.folder, card)
 
