@@ -53,6 +53,10 @@ class RecipeError(MotionformerError):
         super().__init__(reason if file is None else f"{fspath(file)}: {reason}")
 
 
+class OutputError(MotionformerError):
+    """A place where nothing can be written, found before the work whose results were to go there."""
+
+
 class EvaluationError(MotionformerError):
     """A model, data and results that do not belong together, or a way of scoring that makes no sense for them."""
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from motionformer.errors import OutputError
+
 
 @contextmanager
 def written_whole(file: Path) -> Iterator[IO[bytes]]:
@@ -25,3 +27,15 @@ def write_whole(file: Path, content: bytes | str) -> None:
     """All of `content` or nothing; text as UTF-8."""
     with written_whole(file) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
+
+
+def check_output(file: Path) -> None:
+    """Before long work: make the folder that its results go to, and refuse a file that could not be written."""
+    if file.is_dir():
+        raise OutputError(f"{file} is a folder, and a file is to be written there; choose another name.")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{file}: its folder cannot be made ({error.strerror}); choose another place.") from error
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise OutputError(f"{file}: may not be written (see the permissions); choose another place.")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.cli.data import parse_size
 from motionformer.data.shard_index import read_shard_index
+from motionformer.errors import OutputError
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -42,6 +43,27 @@ def test_check_finds_nothing_wrong(folder: Path, tmp_path: Path) -> None:
     assert "h264 (4)" in result.output
     assert len((tmp_path / "r.csv").read_text().splitlines()) == 5
     assert json.loads((tmp_path / "r.json").read_text())["is_well"] is True
+
+
+def test_check_prints_json(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = runner.invoke(app, ["data", "check", str(folder), "--workers", "1", "--quick", "--json", "-"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["is_well"] is True
+    assert not list(tmp_path.iterdir())
+
+
+def test_check_knows_where_it_can_write_before_it_begins(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["data", "check", str(folder), "--workers", "1", "--quick"]
+    made = runner.invoke(app, [*words, "--json", str(tmp_path / "new" / "r.json")])
+    assert made.exit_code == 0, made.output
+    assert (tmp_path / "new" / "r.json").exists()
+    monkeypatch.setattr("motionformer.data.scan.scan", lambda *_, **__: pytest.fail("began to read videos"))
+    for option, place in (("--json", tmp_path), ("--csv", tmp_path / "new" / "r.json" / "r.csv")):
+        with pytest.raises(OutputError, match="choose another"):
+            runner.invoke(app, [*words, option, str(place)], catch_exceptions=False)
 
 
 def test_check_says_what_is_broken(folder: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
+from motionformer.errors import OutputError
 from tests.predict.conftest import make_model
 from tests.video.numbered import write_video
 
@@ -148,6 +149,20 @@ def test_errors_are_one_message(weights: str, tmp_path: Path) -> None:
     unknown = runner.invoke(app, ["predict", "a.mp4", "--model", "no-such-model"])
     assert unknown.exit_code == 1
     assert "no released name" in str(unknown.exception)
+
+
+def test_outputs_are_checked_before_the_videos_are_read(weights: str, videos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for option, place in (("--json", tmp_path), ("--csv", tmp_path / "file" / "r.csv")):
+        with pytest.raises(OutputError, match="choose another"):
+            runner.invoke(app, ["predict", str(videos), "--model", weights, option, str(place)], catch_exceptions=False)
+    assert not tmp_path.with_name(tmp_path.name + ".journal").exists()
+    words = ["predict", str(videos / "a.mp4"), "--model", "nowhere", "--timeline", "--plot"]
+    result = runner.invoke(app, [*words, str(tmp_path / "a.txt")])
+    assert result.exit_code == 2, result.output
+    assert ".txt is no kind of picture" in " ".join(result.output.split())
+    with pytest.raises(OutputError, match="its folder cannot be made"):
+        runner.invoke(app, [*words, str(tmp_path / "file")], catch_exceptions=False)
 
 
 def test_help_shows_examples() -> None:

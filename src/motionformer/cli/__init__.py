@@ -72,11 +72,15 @@ _EXTRA_OF = {
 
 
 def main() -> None:
-    """Run a command; an error of ours is one clear message and exit code 1, not a traceback."""
+    """Run a command; an error of ours, or of a file, is one clear message and exit code 1, not a traceback."""
     try:
         app()
     except MotionformerError as error:
         _fail(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename}: {error.strerror}")
     except ModuleNotFoundError as error:
         extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
         if extra is None:

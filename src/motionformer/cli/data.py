@@ -76,15 +76,20 @@ def check(
     quick: Annotated[bool, typer.Option("--quick", help="Read packets and the first frame; do not decode.")] = False,
     show: Annotated[int, typer.Option(min=0, help="Problems and classes to print.")] = 20,
     csv: Annotated[Path | None, typer.Option(help="Write a line a video here.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write everything here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write everything here; - prints it.")] = None,
 ) -> None:
     from rich.console import Console
     from rich.progress import track
 
     from motionformer.data.scan import ScanReport, count_videos, scan
+    from motionformer.files import check_output
 
-    console = Console()
+    to_screen = json is not None and str(json) == "-"
+    console = Console(stderr=to_screen)
     annotations = [_open(path, kind, split, root, classes, "keep") for path in paths]
+    for output in (csv, None if to_screen else json):
+        if output is not None:
+            check_output(output)
     for one in annotations:
         _print_how(console, one)
     running = scan(annotations, num_workers=workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
@@ -94,7 +99,9 @@ def check(
     _print_report(console, report, show)
     if csv:
         report.write_csv(csv)
-    if json:
+    if to_screen:
+        print(report.to_json())
+    elif json:
         json.write_text(report.to_json(), encoding="utf-8")
     raise typer.Exit(0 if report.is_well else 1)
 

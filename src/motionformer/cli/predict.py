@@ -71,6 +71,7 @@ def predict(
     from rich.console import Console
 
     from motionformer.evaluation.several import joined_processes
+    from motionformer.files import check_output
     from motionformer.predict import Predictor, find_inputs
     from motionformer.predict.run import run
     from motionformer.predict.tables import json_text, write_json, write_table
@@ -84,7 +85,10 @@ def predict(
     place = find_device(device)
     only_first_talks()
     videos = [video.path for video in find_inputs(paths)]
-    _refuse_one_plot_for_all(plot, len(videos))
+    _check_plot(plot, len(videos))
+    for output in (None if to_screen else as_json, csv):
+        if output is not None:
+            check_output(output)
     predictor = Predictor.from_pretrained(
         model,
         place,
@@ -172,9 +176,23 @@ def _identity(predictor: "Predictor") -> dict[str, Any]:
     }
 
 
-def _refuse_one_plot_for_all(plot: Path | None, num_videos: int) -> None:
-    if plot is not None and plot.suffix and num_videos > 1:
+def _check_plot(plot: Path | None, num_videos: int) -> None:
+    """Before the videos are read: one picture for one video, of a kind that can be drawn, where it can be written."""
+    if plot is None:
+        return
+    from matplotlib.figure import Figure
+
+    from motionformer.files import check_output
+
+    if plot.suffix and num_videos > 1:
         raise typer.BadParameter(f"{num_videos} videos need a folder, not one picture.", param_hint="--plot")
+    kinds = Figure().canvas.get_supported_filetypes()
+    if plot.suffix and plot.suffix[1:].lower() not in kinds:
+        raise typer.BadParameter(
+            f"{plot.suffix} is no kind of picture that can be drawn; use one of {', '.join(sorted(kinds))}.",
+            param_hint="--plot",
+        )
+    check_output(plot if plot.suffix else plot / "timeline.png")
 
 
 def _print(console: "Console", entries: list[dict[str, Any]], show: int) -> None:
