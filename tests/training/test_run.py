@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from motionformer.training.folder import refuse_other_recipe
 from motionformer.training.logs import CsvLog
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe, write_recipe
-from motionformer.training.run import prepare
+from motionformer.training.run import FinishedRun, prepare
 from tests.training.children import SMALL
 
 
@@ -140,6 +141,26 @@ def test_videos_from_a_folder_bf16_and_a_broken_one(tmp_path: Path) -> None:
     assert {entry["path"] for part in done.card["failed"].values() for entry in part} == {str(broken)}
     assert done.card["failed"]["val"][0]["reason"]
     assert done.last["top1"] <= 31 / 32  # the broken one is wrong
+
+
+def test_too_many_broken_videos_end_the_run(tmp_path: Path) -> None:
+    """Also of those held out; with a larger share accepted the same run goes on."""
+    videos, held_out = tmp_path / "videos", tmp_path / "held-out"
+    write_videos(videos, "easy", 16, frames=6, size=32)
+    shutil.copytree(videos, held_out)
+    broken = sorted(held_out.rglob("*.mp4"))[3]
+    broken.write_bytes(b"not a video")
+
+    def run(train_on: Path, val_on: Path, folder: str, *changes: str) -> FinishedRun:
+        splits = ("data.train_split=", "data.val_split=", f"data.train={train_on}", f"data.val={val_on}")
+        return train(small(tmp_path / folder, *splits, *changes), quiet=True)
+
+    with pytest.raises(TrainingError, match=rf"validation: 1 of 16 .*{broken.name}.* data\.max_failed_share"):
+        run(videos, held_out, "run")
+    with pytest.raises(TrainingError, match=rf"training: 1 of 16 .*{broken.name}"):
+        run(held_out, videos, "other")
+    done = run(videos, held_out, "run", "data.max_failed_share=0.1")
+    assert [entry["path"] for entry in done.card["failed"]["val"]] == [str(broken)]
 
 
 def test_a_loss_that_is_not_a_number_names_the_videos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

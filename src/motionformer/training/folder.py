@@ -17,7 +17,15 @@ from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.trainer import is_first_process
 
 RECIPE, CHECKPOINTS = "recipe.yaml", "checkpoints"
-MAY_DIFFER = ("output", "data.workers", "engine.log_steps", "engine.checkpoint_steps", "engine.keep", "engine.wandb")
+MAY_DIFFER = (
+    "output",
+    "data.workers",
+    "data.max_failed_share",
+    "engine.log_steps",
+    "engine.checkpoint_steps",
+    "engine.keep",
+    "engine.wandb",
+)
 """Keys that change no weight, nor what a step is: a run may go on with others."""
 
 

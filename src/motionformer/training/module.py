@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torchmetrics import Metric
 
 from motionformer.data import Failure, FailurePolicy
-from motionformer.errors import TrainingError
+from motionformer.errors import FailedVideosError, TrainingError
 from motionformer.models.motionformer import Motionformer
 from motionformer.training.clips import Batch, failures_of
 from motionformer.training.mixing import draw_mix
@@ -38,7 +38,7 @@ class TrainingModule(LightningModule):
         super().__init__()
         self.model, self.recipe, self.plan, self.new = model, recipe, plan, new
         self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
-        self.val_failures = FailurePolicy.evaluation(plan.val_clips)  # counted as wrong
+        self.val_failures = FailurePolicy(plan.val_clips, recipe.data.max_failed_share)  # up to it, counted as wrong
         self.history: list[dict[str, int | float]] = []  # one entry a validation
         self.objective = find_objective(model.config)
         self.measured = torch.nn.ModuleDict(self.objective.metrics())
@@ -51,7 +51,7 @@ class TrainingModule(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         step, part = self.trainer.global_step, batch_idx % self.plan.accumulation
         self._seed(step, part)
-        self.train_failures.count(failures_of(batch))
+        self._count(self.train_failures, failures_of(batch))
         loss = self._loss(batch, step, part)
         refuse_nonfinite(loss, batch, step, self.trainer.global_rank, self.recipe.folder)
         self._note_loss(float(loss.detach()), step, part)
@@ -62,7 +62,7 @@ class TrainingModule(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         failures = failures_of(batch)
-        self.val_failures.count(failures)
+        self._count(self.val_failures, failures)
         metrics = self._metrics()
         if len(batch["index"]):
             self.objective.measure(metrics, by_task(self.model(batch["clip"])), by_task(batch["label"]))
@@ -105,8 +105,8 @@ class TrainingModule(LightningModule):
                 f"parts a step; now there would be {self.plan.accumulation}. Go on with as many devices as before."
             )
         self.history = list(ours["history"])
-        self.train_failures.count(Failure(**values) for values in ours["train_failures"])
-        self.val_failures.count(Failure(**values) for values in ours["val_failures"])
+        self._count(self.train_failures, [Failure(**values) for values in ours["train_failures"]])
+        self._count(self.val_failures, [Failure(**values) for values in ours["val_failures"]])
 
     def _loss(self, batch: Batch, step: int, part: int) -> Tensor:
         if not len(batch["index"]):
@@ -160,4 +160,12 @@ class TrainingModule(LightningModule):
             everybody: list[Any] = [None] * self.trainer.world_size
             torch.distributed.all_gather_object(everybody, list(policy.failures.values()))
             for failures in everybody:
-                policy.count(failures)
+                self._count(policy, failures)
+
+    def _count(self, policy: FailurePolicy, failures: list[Failure]) -> None:
+        """More than the accepted share ends the run: neither a model nor a score of what is left would be as asked."""
+        try:
+            policy.count(failures)
+        except FailedVideosError as error:
+            part = "training" if policy is self.train_failures else "validation"
+            raise TrainingError(f"{self.recipe.folder}: {part}: {error} The share is data.max_failed_share.") from error
