@@ -1,6 +1,7 @@
 """The command `train`, as a user runs it."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from motionformer.cli import app
+from motionformer.training.module import TrainingModule
 from tests.training.children import SMALL
 
 
@@ -33,6 +35,22 @@ def test_train_then_again(recipe: Path, tmp_path: Path) -> None:
     card = json.loads(run(str(recipe), "seed=3", "--json", "--quiet"))
     assert card["recipe"]["seed"] == 3
     assert (tmp_path / "run/model/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(("step", "how"), [(1, "begins again"), (3, "goes on after step 2")])
+def test_ctrl_c_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch, step: int, how: str) -> None:
+    def stop(self: TrainingModule, loss: float, now: int, part: int) -> None:
+        if now == step:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingModule, "_note_loss", stop)
+        stopped = CliRunner().invoke(app, ["train", str(recipe)])
+    assert stopped.exit_code == 130
+    assert f"run: stopped. The same command {how}" in stopped.stderr
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "run card" in run(str(recipe), "--quiet")
 
 
 def test_dry_run_and_print_write_nothing(recipe: Path, tmp_path: Path) -> None:

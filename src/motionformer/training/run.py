@@ -40,7 +40,13 @@ from motionformer.training.plan import Plan, make_plan
 from motionformer.training.progress import Clock, SayResults
 from motionformer.training.recipe import Recipe
 from motionformer.training.sources import Source, num_classes_of, open_sources
-from motionformer.training.trainer import count_processes, is_first_process, make_trainer, without_chatter
+from motionformer.training.trainer import (
+    count_processes,
+    interruptible,
+    is_first_process,
+    make_trainer,
+    without_chatter,
+)
 
 log = logging.getLogger("motionformer")
 
@@ -74,8 +80,13 @@ def train(recipe: Recipe, *, quiet: bool = False) -> FinishedRun:
         say(f"{recipe.folder} holds a finished run of this recipe.")
         return finished
     try:
-        with without_chatter(), claim_folder(recipe):
+        with without_chatter(), claim_folder(recipe), interruptible():
             return _train(recipe, say)
+    except KeyboardInterrupt:
+        saved = list_checkpoints(recipe.folder / CHECKPOINTS)
+        how = f"goes on after step {step_of(saved[0])}" if saved else "begins again: there is no checkpoint yet"
+        say(f"{recipe.folder}: stopped. The same command {how}.")
+        raise
     except OSError as error:
         if error.errno not in DISK_IS_FULL:
             raise

@@ -1,6 +1,7 @@
 """Lightning's Trainer as the recipe's `engine` part asks for it: configured, not re-implemented."""
 
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -103,3 +104,16 @@ def without_chatter() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C stays a KeyboardInterrupt: Lightning cleans up, but then exits with code 1 and leaves Ctrl-C ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt from error
