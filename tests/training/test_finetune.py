@@ -91,6 +91,11 @@ def test_what_the_user_says_wins() -> None:
     assert recipe.augmentation.flip_by_name
 
 
+def test_a_rate_of_zero_is_not_taken_for_none() -> None:
+    with pytest.raises(RecipeError, match=r"optimiser\.lr is positive"):
+        advise(Wishes(name="x", lr=0.0))
+
+
 def test_the_split_is_stratified_repeatable_and_moves_along(videos: Path, tmp_path: Path) -> None:
     train, val = split_by_class(open_dataset(videos), 0.2, 0, videos)
     assert set(val.counts().values()) == {1}

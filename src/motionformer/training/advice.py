@@ -101,7 +101,7 @@ def finetune_recipe(
             },
             "augmentation": {"crop_area": [0.5, 1.0], "flip": 0.5, "flip_by_name": True, "colour": 0.3},
             "optimiser": {
-                "lr": wishes.lr or defaults.lr,
+                "lr": defaults.lr if wishes.lr is None else wishes.lr,
                 "lr_batch": batch,
                 "weight_decay": 0.05,
                 "clip_norm": 1.0,
