@@ -19,7 +19,7 @@ from motionformer.training.checkpoints import _Hashed, is_whole, list_checkpoint
 from motionformer.training.folder import refuse_other_recipe
 from motionformer.training.logs import CsvLog
 from motionformer.training.module import TrainingModule
-from motionformer.training.recipe import Recipe, write_recipe
+from motionformer.training.recipe import Recipe, load_recipe, write_recipe
 from motionformer.training.run import FinishedRun, prepare
 from tests.training.children import SMALL
 
@@ -234,6 +234,13 @@ def test_the_log_forgets_steps_that_will_be_done_again(tmp_path: Path) -> None:
 def test_what_cannot_be_run_is_refused(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises((RecipeError, TrainingError), match=message):
         train(small(tmp_path, override), quiet=True)
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "- name: x", "3"])
+def test_yaml_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "list.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=r"list\.yaml: is no recipe, which has lines `key: value`"):
+        load_recipe(tmp_path / "list.yaml")
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:

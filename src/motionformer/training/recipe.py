@@ -157,11 +157,16 @@ def load_recipe(file: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe in `file`, changed by `a.b=c` overrides."""
     file = Path(file)
     try:
-        text = OmegaConf.create(file.read_text(encoding="utf-8"))
+        text: Any = OmegaConf.create(file.read_text(encoding="utf-8"))
+    except AssertionError:  # OmegaConf's word for a lone number
+        text = None
     except FileNotFoundError as error:
         raise RecipeError("no such recipe.", file) from error
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise RecipeError(f"is not YAML: {error}", file) from error
+    if not OmegaConf.is_dict(text):
+        advice = "`motionformer train motion/easy --print` shows one"
+        raise RecipeError(f"is no recipe, which has lines `key: value`; {advice}.", file)
     return _merge(text, overrides, file)
 
 
