@@ -116,6 +116,10 @@ def test_what_does_not_belong_together_is_refused() -> None:
 
 def test_what_else_differs_is_said() -> None:
     a = some(1, "a")
-    found = compare(a, replace(some(2, "b"), header=replace(a.header, model_fingerprint="b", views=4)))
+    b = replace(some(2, "b"), header=replace(a.header, model_fingerprint="b"))
+    found = compare(a, replace(b, header=replace(b.header, views=4)))
     assert found.notes == ("they also differ in views",)
+    other = replace(b.header, views=4, data_fingerprint="other", protocol={"views": 4, "stride": 2, "seed": 1})
+    mine = replace(a, header=replace(a.header, protocol={"views": 1, "stride": 2, "level": {"speed": (0.1, 0.2)}}))
+    assert compare(mine, replace(b, header=other)).notes == ("they also differ in data, views, level, seed",)
     assert compare(a, a).notes == ("both are the same model",)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motionformer.data import Failure, open_dataset
-from motionformer.data.motion import CLASSES, MotionBenchmark, write_videos
+from motionformer.data.motion import CLASSES, Level, MotionBenchmark, write_videos
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.evaluation import FileVideos, MotionVideos, open_source
 from motionformer.evaluation.classes import match_classes, order_note
@@ -101,6 +101,21 @@ def test_the_motion_benchmark_is_a_source() -> None:
     assert source.class_names == CLASSES
     with pytest.raises(EvaluationError, match="makes 4 frames, 1 apart, of 32 × 32; the model takes 4, 2 apart"):
         MotionVideos(MotionBenchmark(frames=4, size=32), spec)
+
+
+def test_different_clips_of_the_benchmark_have_different_names() -> None:
+    spec = InputSpec(frames=4, stride=1, height=32, width=32)
+    shape = {"num_clips": 2, "frames": 4, "size": 32}
+    sources = [
+        open_source("motion:easy:2", spec),
+        open_source("motion:easy:2", spec, seed=1),
+        open_source("motion:easy:2", spec, split="val"),
+        open_source("motion:hard:2", spec),
+        *(MotionVideos(MotionBenchmark(Level(num_distractors=n), "test", **shape), spec) for n in (3, 4)),
+    ]
+    names = [entry.id for source in sources for entry in source.entries]
+    assert names[:4] == ["easy-test-0-00000", "easy-test-0-00001", "easy-test-1-00000", "easy-test-1-00001"]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Two results of the same videos side by side: which classes gained and which lost (paper, A3), and is it chance?"""
 
+import json
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Int64
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.epic import is_action_in_top, is_epic
 from motionformer.evaluation.metrics import is_in_top
-from motionformer.evaluation.results import Results, write_csv, write_whole
+from motionformer.evaluation.results import Header, Results, write_csv, write_whole
 
 ACTION = "action"
 UNLABELLED = -1
@@ -168,7 +169,7 @@ def _by_class(names: tuple[str, ...], labels: Any, right_a: Any, right_b: Any) -
 
 def _notes(a: Results, b: Results) -> tuple[str, ...]:
     """What else differs: it may be the reason, and not the model."""
-    different = [key for key in a.header.differences(b.header) if key not in ("model fingerprint", "class names")]
+    different = _differences(a.header, b.header)
     notes = [f"they also differ in {', '.join(different)}"] if different else []
     if a.header.model_fingerprint == b.header.model_fingerprint:
         notes.append("both are the same model")
@@ -176,3 +177,15 @@ def _notes(a: Results, b: Results) -> tuple[str, ...]:
         *notes,
         *(f"{len(r.failures)} videos could not be read in {n}" for n, r in (("A", a), ("B", b)) if r.failures),
     )
+
+
+def _differences(a: Header, b: Header) -> list[str]:
+    """By the names that people know: `data`, `views`, and what of the protocol is not the same (`stride`, `seed`)."""
+    found = []
+    for key in a.differences(b):
+        if key == "protocol":
+            mine, theirs = json.loads(a.to_json())["protocol"], json.loads(b.to_json())["protocol"]
+            found += [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+        elif key not in ("model fingerprint", "class names"):
+            found.append(key.removesuffix(" fingerprint"))
+    return list(dict.fromkeys(found))
