@@ -58,6 +58,8 @@ def test_what_speaks_for_a_class(model: str) -> None:
         (("--at", "60,3"), "outside the frame"),
         (("--frame", "9"), "there is no frame 9"),
         (("--layer", "7"), "there is no layer 7: the model has 2"),
+        (("--what", "class-token", "--at", "20,12"), "class-token is not of a point"),
+        (("--what", "rollout", "--label", "left"), "rollout is not of a class"),
         (("--out", "t.bmp"), "one of png, pdf, svg, gif, mp4, json"),
     ],
 )

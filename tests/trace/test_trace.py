@@ -129,6 +129,10 @@ class TestTrace:
             ({"what": "gradcam", "label": "jump"}, "no class 'jump': it has no names"),
             ({"what": "gradcam", "head": 1}, "tokens, which have no heads"),
             ({"what": "rollout", "head": 1}, "averaged heads"),
+            ({"what": "class-token", "at": (4.0, 3.0)}, "class-token is not of a point: .* trajectory or rollout"),
+            ({"what": "gradcam", "at": (4.0, 3.0)}, "gradcam is not of a point: leave --at"),
+            ({"what": "rollout", "label": "left"}, "rollout is not of a class: leave --label .* ask for gradcam"),
+            ({"label": 0}, "trajectory is not of a class"),
         ],
     )
     def test_questions_without_answer(self, options: dict[str, object], message: str) -> None:

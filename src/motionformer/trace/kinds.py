@@ -47,9 +47,11 @@ class Kind:
 
     look: Callable[[Motionformer, Question], tuple[list[Shown], str | None]]
     """The maps, and the name of the class if they are of one."""
-    needs_point: bool
     per_frame: bool
     """Whether each frame has a map of its own scale, so that it is drawn from its own smallest to its own largest."""
+    takes_point: bool = False
+    needs_point: bool = False
+    takes_label: bool = False
 
 
 def attention_of_token(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
@@ -92,10 +94,10 @@ def class_evidence(model: Motionformer, question: Question) -> tuple[list[Shown]
 
 
 KINDS: dict[str, Kind] = {
-    "trajectory": Kind(attention_of_token, needs_point=True, per_frame=True),
-    "class-token": Kind(attention_of_class, needs_point=False, per_frame=False),
-    "rollout": Kind(rollout, needs_point=False, per_frame=False),
-    "gradcam": Kind(class_evidence, needs_point=False, per_frame=False),
+    "trajectory": Kind(attention_of_token, per_frame=True, takes_point=True, needs_point=True),
+    "class-token": Kind(attention_of_class, per_frame=False),
+    "rollout": Kind(rollout, per_frame=False, takes_point=True),
+    "gradcam": Kind(class_evidence, per_frame=False, takes_label=True),
 }
 
 

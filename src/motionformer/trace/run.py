@@ -35,17 +35,19 @@ def trace(
     Args:
         model: a model, or anything `load_model` takes.
         clip: a video file, a folder of frames, bytes `[t H W 3]`, a `MotionClip`, or `motion:LEVEL/NUMBER`.
-        at: the point (x, y) in pixels of the frame as it was decoded; on a motion clip, the disc unless said.
+        at: the point (x, y) in pixels of the frame as it was decoded, for `trajectory` and `rollout`; on a motion clip,
+            a trajectory is the disc's unless said.
         frame: of the video, or of the frames in memory, that the point lies in; the middle of the clip unless said.
         layer: `last`, `all` (a track each), `mean`, or a number from 0.
         head: `mean`, `all` (a track each), or a number from 0.
         what: `trajectory` (where the patch at the point looks), `class-token`, `rollout` or `gradcam`.
-        label: the class that Grad-CAM explains; the predicted one unless said.
+        label: the class that `gradcam` explains; the predicted one unless said.
         name: what the model is called in pictures.
     """
     if what not in KINDS:
         raise TraceError(f"there is no {what!r} to show; there are {', '.join(KINDS)}.")
     kind = KINDS[what]
+    _refuse_unread(what, at, label)
     if not isinstance(model, Motionformer):
         name, model = name or short_name(model), load_model(model)
     opened = open_clip(clip, model.config, frame)
@@ -71,6 +73,16 @@ def trace(
 def prepare(model: Motionformer, frames: UInt8[Tensor, "t H W 3"]) -> Float[Tensor, "1 3 t h w"]:
     """Decoded frames as the model takes them: size, scale, device, precision."""
     return eval_transform(model.config.input)(frames)[None].to(model.prefix.device, model.prefix.dtype)
+
+
+def _refuse_unread(what: str, at: Point | None, label: Which | None) -> None:
+    """What would change nothing must not look as if it had."""
+    if at is not None and not KINDS[what].takes_point:
+        pointed = " or ".join(name for name, kind in KINDS.items() if kind.takes_point)
+        raise TraceError(f"{what} is not of a point: leave --at (at=) out, or ask for {pointed}.")
+    if label is not None and not KINDS[what].takes_label:
+        labelled = " or ".join(name for name, kind in KINDS.items() if kind.takes_label)
+        raise TraceError(f"{what} is not of a class: leave --label (label=) out, or ask for {labelled}.")
 
 
 def _find_query(clip: Clip, geometry: Geometry, at: Point | None, needed: bool) -> Query | None:
