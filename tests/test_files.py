@@ -1,10 +1,11 @@
 """A file is there whole, or as it was."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from motionformer.files import write_whole, written_whole
+from motionformer.files import valid_json, write_csv, write_whole, written_whole
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -26,3 +27,13 @@ def test_what_fails_half_way_leaves_the_older_file_and_nothing_else(tmp_path: Pa
         write_half()
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "older"
+
+
+def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+    odd = "caf\udce9 é.mp4"
+    with written_whole(tmp_path / "a.csv") as stream:
+        write_csv(stream, [["path", "frames"], [odd, 3]])
+    assert (tmp_path / "a.csv").read_bytes() == b"path,frames\ncaf\xe9 \xc3\xa9.mp4,3\n"
+    text = valid_json(json.dumps([odd], ensure_ascii=False))
+    assert text.encode() == b'["caf\\udce9 \xc3\xa9.mp4"]'
+    assert json.loads(text) == [odd]

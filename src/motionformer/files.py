@@ -1,7 +1,9 @@
-"""Files that are there whole or not at all, whenever the process is killed and whatever fails."""
+"""Files that are there whole or not at all, whenever the process is killed and whatever fails; and how they hold file
+names that are no UTF-8."""
 
+import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -39,3 +41,18 @@ def check_output(file: Path) -> None:
         raise OutputError(f"{file}: its folder cannot be made ({error.strerror}); choose another place.") from error
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise OutputError(f"{file}: may not be written (see the permissions); choose another place.")
+
+
+def write_csv(stream: IO[bytes], rows: Iterable[Iterable[object]]) -> None:
+    """File names that are no UTF-8 are written as they are on the disk."""
+
+    class Encoded:
+        def write(self, text: str) -> int:
+            return stream.write(text.encode("utf-8", "surrogateescape"))
+
+    csv.writer(Encoded(), lineterminator="\n").writerows(rows)
+
+
+def valid_json(text: str) -> str:
+    """JSON that UTF-8 can hold: of a file name that is no UTF-8, each such byte becomes the escape that JSON has."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -169,3 +169,14 @@ def test_help_shows_examples() -> None:
     text = " ".join(runner.invoke(app, ["predict", "--help"]).output.split())
     assert "motionformer predict clip.mp4" in text
     assert "--timeline" in text
+
+
+def test_a_file_name_that_is_no_utf8(weights: str, videos: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "caf\udce9.mp4"
+    odd.write_bytes((videos / "a.mp4").read_bytes())
+    result = runner.invoke(app, ["predict", str(odd), "--model", weights, "--json", "-"])
+    assert result.exit_code == 0, result.output
+    assert [one["video"] for one in json.loads(result.stdout_bytes)["predictions"]] == [str(odd)]
+    words = ["--timeline", "--plot", str(tmp_path / "plots"), "--json", "-"]
+    assert runner.invoke(app, ["predict", str(odd), "--model", weights, *words]).exit_code == 0
+    assert (tmp_path / "plots" / "caf\udce9.mp4.png").stat().st_size

@@ -234,3 +234,10 @@ def test_class_folders_already_split(tmp_path: Path, touch) -> None:
     assert len(read_class_folders(tmp_path)) == 5
     with pytest.raises(AnnotationError, match="no split 'test'; there are train, val"):
         read_class_folders(tmp_path, "test")
+
+
+def test_class_folders_split_a_file_name_that_is_no_utf8(tmp_path: Path, touch) -> None:
+    names = ["b.mp4", "c.mp4", "caf\udce9.mp4"]
+    touch(*(tmp_path / "a" / name for name in names))
+    splits = [read_class_folders(tmp_path, split) for split in ("train", "val", "test")]
+    assert sorted(record.path.name for split in splits for record in split) == names

@@ -129,3 +129,12 @@ def test_a_video_listed_for_two_pieces_is_decoded_once(folder: Path) -> None:
     path = folder / "clap" / "0.mp4"
     pieces = Annotations((Record(path, 0, 0.0, 0.3), Record(path, 0, 0.3, 0.6)), ("clap",), "pieces")
     assert len(list(scan([pieces], num_workers=1, min_frames=4))) == 1
+
+
+def test_a_file_name_that_is_no_utf8_is_written(tmp_path: Path) -> None:
+    path = Path("videos/caf\udce9.mp4")
+    report = ScanReport((Annotations((Record(path, 0),), ("a",), "odd"),), (FileReport(path, "ok"),))
+    report.write_csv(tmp_path / "r.csv")
+    assert b"videos/caf\xe9.mp4,ok" in (tmp_path / "r.csv").read_bytes()
+    (tmp_path / "r.json").write_text(report.to_json(), encoding="utf-8")
+    assert json.loads((tmp_path / "r.json").read_text())["files"][0]["path"] == str(path)

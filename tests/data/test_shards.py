@@ -190,3 +190,23 @@ def test_any_address_fsspec_knows(annotations: Annotations, shards: Path) -> Non
     assert sorted(item["index"] for item in items) == list(range(10))
     with pytest.raises(AnnotationError, match="cannot be read"):
         ShardDataset("nosuchprotocol://bucket", READER, shuffle=False)
+
+
+def test_a_file_name_that_is_no_utf8_is_kept(annotations: Annotations, tmp_path: Path) -> None:
+    odd = tmp_path / "caf\udce9.mp4"
+    odd.write_bytes(annotations.records[0].path.read_bytes())
+    list(write_shards(Annotations((Record(odd, 0),), ("a",), "odd"), tmp_path / "s", max_bytes=10**6))
+    [item] = ShardDataset(tmp_path / "s", READER, shuffle=False)
+    assert item["path"] == str(odd)
+
+
+def test_a_shard_that_fails_leaves_nothing(
+    annotations: Annotations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        list(write_shards(annotations, tmp_path / "s", max_bytes=10**6))
+    assert list((tmp_path / "s").iterdir()) == []

@@ -235,3 +235,13 @@ def test_starting_from_image_weights(tmp_path: Path) -> None:
     assert config.readout == "motion"  # an image model knows no order of frames
     asked = advise(Wishes(name="x", start=str(file), readout="class"))
     assert build_config(asked, 5).readout == "class"
+
+
+def test_a_file_name_that_is_no_utf8_is_split_and_told_by_its_list(videos: Path, tmp_path: Path) -> None:
+    """A list is UTF-8 or refused, so it cannot hold such a name."""
+    shutil.copytree(videos, tmp_path / "moves")
+    odd = next((tmp_path / "moves" / "up").iterdir()).rename(tmp_path / "moves" / "up" / "caf\udce9.mp4")
+    planned = plan_finetune(tmp_path / "moves", Wishes(name="x", output=str(tmp_path / "run")), hardware=CPU)
+    assert odd in {record.path for record in (*planned.train, *planned.val)}
+    with pytest.raises(AnnotationError, match=r"caf.*\.mp4: the name is not UTF-8, .* rename it"):
+        write_lists(planned)

@@ -56,7 +56,8 @@ def _videos(folder: Path) -> list[Path]:
 
 def _share(videos: list[Path], root: Path, split: str, shares: Mapping[str, float], seed: int) -> list[Path]:
     def drawn(path: Path) -> bytes:
-        return hashlib.blake2b(f"{seed}/{path.relative_to(root).as_posix()}".encode(), digest_size=8).digest()
+        key = f"{seed}/{path.relative_to(root).as_posix()}"
+        return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
     order = sorted(videos, key=drawn)
     bounds = _bounds(len(order), shares)

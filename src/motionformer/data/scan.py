@@ -1,6 +1,5 @@
 """Every video of a data set looked at, in parallel, and what came of it as numbers and tables to write."""
 
-import csv
 import json
 import statistics
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any
 from motionformer.data.inspection import FileReport, Task, inspect_video
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import Annotations, Record
+from motionformer.files import valid_json, write_csv, written_whole
 
 GRACE = 10.0  # seconds more than the decoder's own limit before its process is ended
 
@@ -89,16 +89,14 @@ class ScanReport:
             "datasets": [_describe(one) for one in self.annotations],
             "files": [_row(file, {}) for file in sorted(self.files, key=lambda file: file.path)],
         }
-        return json.dumps(content, indent=1, ensure_ascii=False, default=str)
+        return valid_json(json.dumps(content, indent=1, ensure_ascii=False, default=str))
 
     def write_csv(self, file: Path) -> None:
         """A line a video."""
         labels = {record.path: _label(one, record) for one in self.annotations for record in one}
         rows = [_row(report, labels) for report in sorted(self.files, key=lambda report: report.path)]
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        with written_whole(file) as stream:
+            write_csv(stream, [list(rows[0]), *(row.values() for row in rows)])
 
 
 def _describe(annotations: Annotations) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from motionformer.data.clips import frame_span
 from motionformer.data.record import Annotations, Record
 from motionformer.data.shard_index import INDEX_NAME, Shard, ShardIndex
 from motionformer.errors import AnnotationError
+from motionformer.files import valid_json, written_whole
 from motionformer.video import Clock
 from motionformer.video.images import list_frames
 
@@ -91,14 +92,12 @@ def _chunks(samples: list[_Sample], max_bytes: int) -> Iterator[list[_Sample]]:
 
 
 def _write_shard(file: Path, samples: list[_Sample], first: int) -> Shard:
-    unfinished = file.with_suffix(".partial")
-    with tarfile.open(unfinished, "w", format=tarfile.PAX_FORMAT) as tar:
+    with written_whole(file) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for number, sample in enumerate(samples, start=first):
             description = json.dumps({"path": str(sample.path), "items": sample.items}, ensure_ascii=False)
-            _add(tar, f"{number:08d}.json", description.encode())
+            _add(tar, f"{number:08d}.json", valid_json(description).encode())
             for ending, source in sample.files.items():
                 _add(tar, f"{number:08d}.{ending}", source.read_bytes())
-    unfinished.replace(file)
     return Shard(file.name, sum(len(sample.items) for sample in samples), file.stat().st_size)
 
 

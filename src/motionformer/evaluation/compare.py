@@ -12,7 +12,8 @@ from jaxtyping import Bool, Int64
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.epic import is_action_in_top, is_epic
 from motionformer.evaluation.metrics import is_in_top
-from motionformer.evaluation.results import Header, Results, write_csv, write_whole
+from motionformer.evaluation.results import Header, Results, write_whole
+from motionformer.files import write_csv
 
 ACTION = "action"
 UNLABELLED = -1

@@ -116,8 +116,9 @@ def draw_views(by_views: list[float], by_crops: list[float]) -> "Figure":
 
 
 def plain(text: str) -> str:
-    """A name as it stands: matplotlib takes what is between two dollar signs for a formula."""
-    return text.replace("$", r"\$")
+    """A name as it stands: matplotlib takes what is between two dollar signs for a formula, and fails at bytes that are
+    no UTF-8, which become �."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("$", r"\$")
 
 
 def _figure(width: float, height: float) -> "tuple[Figure, Axes]":

@@ -9,8 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from motionformer.evaluation.classes import SINGLE
-from motionformer.evaluation.results import Results, write_csv, write_whole
+from motionformer.evaluation.results import Results, write_whole
 from motionformer.evaluation.summary import confusion, summarise
+from motionformer.files import write_csv
 
 NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
 

@@ -4,7 +4,6 @@ The npz holds everything and is what resuming, comparing and redrawing read; the
 Written in one piece or not at all, and the same bytes for the same results.
 """
 
-import csv
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -17,7 +16,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import average_views
-from motionformer.files import written_whole
+from motionformer.files import write_csv, written_whole
 
 RESULTS, TABLE = "results.npz", "results.csv"
 FORMAT = 1
@@ -152,16 +151,6 @@ class Results:
                 cells += _cells(self.labels[task][index], None if failed else scores[task][index], names)
             rows.append([*cells, self.failures.get(index, "")])
         write_csv(stream, rows)
-
-
-def write_csv(stream: IO[bytes], rows: list[list[str]]) -> None:
-    """File names that are no UTF-8 are written as they are on the disk."""
-
-    class Encoded:
-        def write(self, text: str) -> int:
-            return stream.write(text.encode("utf-8", "surrogateescape"))
-
-    csv.writer(Encoded(), lineterminator="\n").writerows(rows)
 
 
 def write_whole(file: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -5,19 +5,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from motionformer.evaluation.results import write_csv, write_whole
+from motionformer.evaluation.results import write_whole
+from motionformer.files import valid_json, write_csv
 from motionformer.predict.journal import Entry
 
 
 def write_json(entries: Sequence[Entry], header: Mapping[str, Any], file: Path) -> None:
     """`{..., "predictions": [...]}`, a line a video."""
-    # a file name that is no UTF-8 becomes the escape that JSON has for it
-    write_whole(file, lambda stream: stream.write(json_text(entries, header).encode("utf-8", "backslashreplace")))
+    write_whole(file, lambda stream: stream.write(json_text(entries, header).encode()))
 
 
 def json_text(entries: Sequence[Entry], header: Mapping[str, Any]) -> str:
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
-    return json.dumps(dict(header), ensure_ascii=False)[:-1] + f', "predictions": [\n{lines}\n]}}\n'
+    return valid_json(json.dumps(dict(header), ensure_ascii=False)[:-1] + f', "predictions": [\n{lines}\n]}}\n')
 
 
 def write_table(entries: Sequence[Entry], file: Path) -> None:

@@ -88,6 +88,8 @@ def write_list(annotations: Annotations, file: Path) -> None:
     A class that is called by a number is written as `class 7`: a bare number in a list is an index.
     """
     assert isinstance(annotations.class_names, tuple), "several tasks have lists of their own"
+    for record in annotations:
+        _refuse_odd_name(record)
     with file.open("w", newline="", encoding="utf-8") as handle:
         rows = csv.writer(handle, lineterminator="\n")
         pieces = any(record.start is not None or record.end is not None for record in annotations)
@@ -100,7 +102,14 @@ def write_list(annotations: Annotations, file: Path) -> None:
             rows.writerow(row + times if pieces else row)
 
 
+def _refuse_odd_name(record: Record) -> None:
+    try:
+        str(record.path.resolve()).encode()
+    except UnicodeEncodeError as error:
+        raise AnnotationError("the name is not UTF-8, and a list of videos is: rename it.", record.path) from error
+
+
 def _draw(record: Record, seed: int, base: Path | None) -> bytes:
     path = record.path if base is None else Path(os.path.relpath(record.path, base))
     key = f"{seed}/{path.as_posix()}/{record.start}/{record.end}"
-    return hashlib.blake2b(key.encode(), digest_size=8).digest()
+    return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
