@@ -1,5 +1,6 @@
 """Every row of every experiment is a recipe that can be built."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,9 @@ def test_the_command_lists_and_refuses(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["reproduce"])
     assert listed.exit_code == 0
     assert all(name in listed.output for name in EXPERIMENTS)
+    as_json = json.loads(CliRunner().invoke(app, ["reproduce", "--json"]).stdout)
+    assert [one["id"] for one in as_json] == list(EXPERIMENTS)
+    assert all(one["title"] and one["here"] for one in as_json)
     with pytest.raises(RecipeError, match="Did you mean t4"):
         find_experiment("t44")
     missing = CliRunner().invoke(app, ["reproduce", "t4", "--data", str(tmp_path / "nowhere")])

@@ -50,7 +50,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/reproduce"),
     collect_only: Annotated[bool, typer.Option("--collect", help="Train nothing: the table of what is there.")] = False,
     page: Annotated[Path | None, typer.Option(help="Write reproduction.md into this folder of docs, and stop.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome, or the list, as JSON.")] = False,
 ) -> None:
     from rich.console import Console
 
@@ -63,7 +63,7 @@ def reproduce(
         console.print(str(write_page(page)), soft_wrap=True, highlight=False)
         return
     if name is None:
-        _list(console)
+        _list(console, as_json)
         return
     experiment = find_experiment(name)
     from motionformer.reproduce.card import write_outcome
@@ -115,13 +115,21 @@ def _show(experiment: Any, outcome: Any, files: list[Path], console: Any, as_jso
     console.print("\n".join(map(str, files)), soft_wrap=True, highlight=False)
 
 
-def _list(console: Any) -> None:
+def _list(console: Any, as_json: bool) -> None:
+    import json
+
     from rich.table import Table
 
     from motionformer.reproduce.experiments import EXPERIMENTS
 
-    table = Table("", "what", "here", "original needs")
+    listed = []
     for one in EXPERIMENTS.values():
         here = one.here or (f"{len(one.cpu)} rows" if one.cpu else "recipes only: --scale paper")
-        table.add_row(one.id, one.title, here, one.needs)
+        listed.append({"id": one.id, "title": one.title, "here": here, "needs": one.needs})
+    if as_json:
+        print(json.dumps(listed, indent=1))
+        return
+    table = Table("", "what", "here", "original needs")
+    for values in listed:
+        table.add_row(*values.values())
     console.print(table)
