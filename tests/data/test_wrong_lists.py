@@ -103,6 +103,9 @@ def test_class_folder_without_videos(tmp_path: Path, touch) -> None:
         read_class_folders(tmp_path)
     with pytest.raises(AnnotationError, match="no class folders here"):
         read_class_folders(tmp_path / "a")
+    (tmp_path / "l.csv").write_text("x.mp4,0\n")
+    with pytest.raises(AnnotationError, match=r"l\.csv: a file, not a folder of class folders; leave the kind out"):
+        open_dataset(tmp_path / "l.csv", "folders")
 
 
 def test_missing_videos(tmp_path: Path, touch) -> None:

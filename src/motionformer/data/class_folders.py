@@ -24,6 +24,8 @@ def read_class_folders(
     Without split folders each class is divided by `shares`: the same files for the same seed on every machine, and a
     new file leaves the others' order as it was. `split=None` gives all of them.
     """
+    if not root.is_dir():
+        raise AnnotationError("a file, not a folder of class folders; leave the kind out to have it recognised.", root)
     ready = split_folders(root)
     if split is not None and split not in (ready or shares):
         raise AnnotationError(f"no split {split!r}; there are {', '.join(ready or shares)}.", root)
