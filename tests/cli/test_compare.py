@@ -47,6 +47,9 @@ def test_json(two: list[str]) -> None:
 def test_errors(two: list[str], tmp_path: Path) -> None:
     with pytest.raises(MotionformerError, match="no such results file"):
         runner.invoke(app, ["compare", two[0], str(tmp_path / "nothing")], catch_exceptions=False)
+    table = Path(two[0]) / "results.csv"
+    with pytest.raises(MotionformerError, match=r"csv: not a results file .* give the folder .* results\.npz"):
+        runner.invoke(app, ["compare", two[0], str(table)], catch_exceptions=False)
     with pytest.raises(MotionformerError, match="no task 'verb'"):
         runner.invoke(app, ["compare", *two, "--task", "verb"], catch_exceptions=False)
     made_results({"class": random_scores(3, 1, 1, 5)}, {"class": [0, 1, 2]}).save(tmp_path / "c")

@@ -82,6 +82,16 @@ def test_something(tmp_path: Path, touch) -> None:
         read_something(train)
 
 
+def test_a_json_list_that_is_not_something_something_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "l.json"
+    file.write_text(json.dumps([{"path": "x.mp4", "label": "a"}]))
+    with pytest.raises(AnnotationError, match=r"l\.json: entry 1 has no 'id': .*x\.mp4.* write others as csv"):
+        read_something(file)
+    file.write_text(json.dumps([{"id": "1", "template": "Eating [something]"}]))
+    with pytest.raises(AnnotationError, match=r"l\.json: there is no something-.*-labels\.json or labels\.json beside"):
+        read_something(file)
+
+
 def test_epic(tmp_path: Path, touch) -> None:
     file = tmp_path / "EPIC_100_train.csv"
     file.write_text(EPIC_HEADER + EPIC_LINES)

@@ -116,7 +116,7 @@ def evaluate(
         if as_json:
             print(json.dumps(summary, indent=1))
         else:
-            evaluation.print_summary(summary, Console(), show=show)
+            evaluation.print_summary(summary, Console(), show=show, kept=out is not None)
             if out is not None:
                 Console().print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if strict and results.failures:

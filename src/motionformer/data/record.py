@@ -112,7 +112,8 @@ class Annotations:
             return self
         total = f"{len(lost)} of {len(self)} videos are not there"
         if missing == "error" or len(lost) == len(self):
-            hint = 'is the root folder right? Pass missing="drop" to use the others.'
+            some = ' Pass missing="drop" to use the others.' if len(lost) < len(self) else " None is left to use."
+            hint = f"is the root folder right?{some}"
             raise _error(lost[0], f"no such video: {lost[0].path} ({total}); {hint}")
         kept = tuple(record for record in self.records if there[record.path])
         return replace(self, records=kept, notes=(*self.notes, f"{total}; left out, the first is {lost[0].path}"))

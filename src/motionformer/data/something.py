@@ -16,12 +16,13 @@ LIST_NAMES = {"train": ("train",), "val": ("validation", "val"), "test": ("test"
 
 def read_something(file: Path, root: Path | None = None, labels: ClassSource | None = None) -> Annotations:
     """One record an entry; entries of a test list have no template, so their label is None."""
-    labels = labels or first_existing([file.parent / name for name in LABEL_FILES])
-    names = read_class_names(labels)
-    numbers = {name: index for index, name in enumerate(names)}
     entries = read_json(file)
     if not isinstance(entries, list):
         raise AnnotationError("not a list of videos; the labels file was given where a list belongs?", file)
+    for number, entry in enumerate(entries, start=1):
+        _refuse_other(entry, number, file)
+    names = read_class_names(labels or _find_labels(file))
+    numbers = {name: index for index, name in enumerate(names)}
     root = root or _find_root(file.parent)
     records = tuple(_record(entry, number, file, root, numbers) for number, entry in enumerate(entries, start=1))
     split = next((key for key, parts in LIST_NAMES.items() if any(part in file.stem for part in parts)), None)
@@ -40,9 +41,21 @@ def _find_root(folder: Path) -> Path:
     return first_existing([base / name for base in (folder, folder.parent) for name in VIDEO_FOLDERS] + [folder])
 
 
-def _record(entry: object, number: int, file: Path, root: Path, numbers: dict[str, int]) -> Record:
+def _refuse_other(entry: object, number: int, file: Path) -> None:
     if not isinstance(entry, dict) or "id" not in entry:
-        raise AnnotationError(f"entry {number} has no 'id': {str(entry)[:80]}.", file)
+        reason = f"entry {number} has no 'id': {str(entry)[:80]}. A JSON list is one of Something-Something V2;"
+        raise AnnotationError(f"{reason} write others as csv (path,label).", file)
+
+
+def _find_labels(file: Path) -> Path:
+    found = first_existing([file.parent / name for name in LABEL_FILES])
+    if not found.exists():
+        reason = f"there is no {' or '.join(LABEL_FILES)} beside this Something-Something V2 list: give the classes."
+        raise AnnotationError(reason, file)
+    return found
+
+
+def _record(entry: dict[str, object], number: int, file: Path, root: Path, numbers: dict[str, int]) -> Record:
     key = str(entry["id"])
     path = first_existing([root / f"{key}.webm", root / f"{key}.mp4", root / key])
     template = entry.get("template")

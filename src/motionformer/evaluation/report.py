@@ -16,12 +16,14 @@ from motionformer.files import write_csv
 NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
 
 
-def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10) -> None:
-    """The accuracies, what the number of views did, the worst classes, and which videos failed."""
+def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, kept: bool = False) -> None:
+    """The accuracies, what the number of views did, the worst classes, and which videos failed; `kept` if there is a
+    results file."""
     views = f"{_many(summary['views'], 'view')} × {_many(summary['crops'], 'crop')}"
     _say(console, f"{summary['model']} on {summary['data']}: {_many(summary['videos'], 'video')}, {views}")
     if not summary["labelled"]:
-        _say(console, "no labels: nothing to measure, the scores are in the results file")
+        where = "the scores are in the results file" if kept else "--out DIR keeps the scores"
+        _say(console, f"no labels: nothing to measure; {where}")
     else:
         console.print(_accuracies(summary))
     for task, found in summary["tasks"].items():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 from jaxtyping import Bool, Float32, Shaped
@@ -110,6 +110,8 @@ class Results:
                 f"{file}: no such results file; `motionformer evaluate MODEL DATA --out DIR` makes one."
             )
         try:
+            if not is_zipfile(file):
+                raise ValueError(f"it is no npz; give the folder of --out, or the {RESULTS} in it")
             with np.load(file, allow_pickle=False) as arrays:
                 return cls._from_arrays(arrays)
         except (BadZipFile, OSError, ValueError, KeyError, EOFError) as error:
