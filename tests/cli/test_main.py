@@ -1,5 +1,8 @@
 """What every command does with errors."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,3 +32,13 @@ def test_a_file_that_cannot_be_written_is_one_message(
 def test_an_error_of_no_file_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="of something else"):
         run_and_fail(OSError("of something else"), monkeypatch)
+
+
+def test_names_that_are_no_utf8_are_printed_as_they_are(tmp_path: Path) -> None:
+    strange = os.fsencode(tmp_path) + b"/caf\xe9.mp4"
+    Path(os.fsdecode(strange)).write_bytes(b"no video")
+    words = [sys.executable, "-m", "motionformer", "predict", os.fsdecode(strange), "--model", "motion-tiny"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict", "COLUMNS": "300"}
+    done = subprocess.run(words, capture_output=True, env=environment)
+    assert b"Traceback" not in done.stderr
+    assert b"caf\xe9.mp4" in done.stdout + done.stderr

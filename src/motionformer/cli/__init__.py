@@ -1,5 +1,6 @@
 """The `motionformer` command. One file a command, each thin: parse, call, print. Nothing heavy is imported here."""
 
+import io
 import sys
 
 import typer
@@ -73,6 +74,7 @@ _EXTRA_OF = {
 
 def main() -> None:
     """Run a command; an error of ours, or of a file, is one clear message and exit code 1, not a traceback."""
+    _print_any_name()
     try:
         app()
     except MotionformerError as error:
@@ -86,6 +88,13 @@ def main() -> None:
         if extra is None:
             raise
         _fail(f"this command needs {error.name}: pip install 'motionformer[{extra}]'")
+
+
+def _print_any_name() -> None:
+    """File names that are no UTF-8 are printed as they are on the disk, whatever the locale says."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")
 
 
 def _fail(message: str) -> None:
