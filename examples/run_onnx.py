@@ -27,13 +27,24 @@ def main() -> None:
     session = onnxruntime.InferenceSession(args.model, providers=["CPUExecutionProvider"])
     stored = session.get_modelmeta().custom_metadata_map
     about = {key: json.loads(stored[key]) for key in ("clip", "outputs", "labels")}
+    score = sigmoid if json.loads(stored.get("scoring", "null")) == "sigmoid" else softmax
     clip = read_clip(args.video, about["clip"])
     for name, logits in zip(about["outputs"], session.run(about["outputs"], {"clip": clip[None]}), strict=True):
         print(name)
-        scores = np.exp(logits[0] - logits[0].max())
-        scores /= scores.sum()
+        scores = score(logits[0])
         for k in np.argsort(-scores)[: args.top]:
             print(f"  {scores[k]:.4f}  {about['labels'][k] if about['labels'] else k}")
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """One class of all."""
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Each class by itself."""
+    return 0.5 * (1 + np.tanh(0.5 * logits))
 
 
 def read_clip(path: str, spec: dict[str, Any]) -> np.ndarray:
@@ -41,13 +52,16 @@ def read_clip(path: str, spec: dict[str, Any]) -> np.ndarray:
     with av.open(path) as container:
         stream = container.streams.video[0]
         fps = stream.average_rate or Fraction(spec["fps"]).limit_denominator(100_000)
+        aspect = stream.sample_aspect_ratio or Fraction(1)
         total = sum(1 for _ in container.decode(stream))  # headers often announce another number
     if total == 0:
         raise SystemExit(f"{path}: no frame could be decoded.")
+    if not Fraction(1, 8) <= aspect <= 8:  # a broken header
+        aspect = Fraction(1)
     wanted = choose_frames(total, fps, spec)
     with av.open(path) as container:
         picked = {i: frame for i, frame in enumerate(container.decode(video=0)) if i in wanted}
-    return np.stack([prepare(picked[i], spec) for i in wanted], axis=1)
+    return np.stack([prepare(picked[i], aspect, spec) for i in wanted], axis=1)
 
 
 def choose_frames(total: int, fps: Fraction, spec: dict[str, Any]) -> list[int]:
@@ -60,18 +74,48 @@ def choose_frames(total: int, fps: Fraction, spec: dict[str, Any]) -> list[int]:
     return [min(total - 1, start + int(i * step)) for i in range(t)]
 
 
-def prepare(frame: av.VideoFrame, spec: dict[str, Any]) -> np.ndarray:
-    """Short side to the model's size, centre crop, normalised: `[3 H W]`."""
+def prepare(frame: av.VideoFrame, aspect: Fraction, spec: dict[str, Any]) -> np.ndarray:
+    """Upright with square pixels, short side to the model's size, centre crop, normalised: `[3 H W]`."""
+    pixels = frame.to_ndarray(format="rgb24", interpolation="BILINEAR")
+    pixels = resize(pixels, frame.height, max(1, round(frame.width * aspect)))
+    pixels = np.rot90(pixels, round(frame.rotation / 90))  # a phone held upright stores frames lying on their side
     height, width = spec["height"], spec["width"]
-    scale = max(height / frame.height, width / frame.width)
-    tall, wide = max(height, round(frame.height * scale)), max(width, round(frame.width * scale))
-    pixels = frame.reformat(wide, tall, format="rgb24", interpolation="BILINEAR").to_ndarray()
-    top, left = (tall - height) // 2, (wide - width) // 2
-    pixels = pixels[top : top + height, left : left + width].astype(np.float32) / 255
+    tall, wide = cover(pixels.shape[0], pixels.shape[1], height, width)
+    top, left = (tall - height + 1) // 2, (wide - width + 1) // 2
+    pixels = resize(pixels, tall, wide)[top : top + height, left : left + width].astype(np.float32) / 255
     if spec["channels"] == "BGR":
         pixels = pixels[..., ::-1]
     pixels = (pixels - np.float32(spec["mean"])) / np.float32(spec["std"])
     return np.ascontiguousarray(pixels.transpose(2, 0, 1), dtype=np.float32)
+
+
+def cover(tall: int, wide: int, height: int, width: int) -> tuple[int, int]:
+    """The smallest size of the same shape that covers height and width."""
+    if tall * width <= wide * height:
+        return height, max(width, wide * height // tall)
+    return max(height, tall * width // wide), width
+
+
+def resize(pixels: np.ndarray, tall: int, wide: int) -> np.ndarray:
+    """Bilinear with antialiasing, along rows, then along columns: what the model was trained on."""
+    if pixels.shape[1] != wide:
+        pixels = as_bytes(triangles(pixels.shape[1], wide) @ pixels)
+    if pixels.shape[0] != tall:
+        pixels = as_bytes(np.einsum("hH,HWc->hWc", triangles(pixels.shape[0], tall), pixels, optimize=True))
+    return pixels
+
+
+def as_bytes(pixels: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
+
+
+def triangles(have: int, want: int) -> np.ndarray:
+    """How much each of `have` pixels counts for each of `want`: `[want have]`, rows add up to 1."""
+    scale = have / want
+    centres = (np.arange(want, dtype=np.float32) + 0.5) * scale
+    distances = np.abs(np.arange(have, dtype=np.float32) + 0.5 - centres[:, None])
+    weights = np.maximum(0, 1 - distances / max(1, scale))
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import asdict, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from motionformer import create_model
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.export import export_model
 from motionformer.models import InputSpec, Motionformer
+from motionformer.predict import Predictor
 from motionformer.video import open_video
 from motionformer.video.sample import ClipPlan, segment_indices, strided_clip, view_starts
 from motionformer.video.transforms import eval_transform
+from tests.video.numbered import write_video
 
 EXAMPLE = Path(__file__).parents[2] / "examples/run_onnx.py"
 ALONE = """
@@ -62,15 +66,39 @@ def exported(model: Motionformer, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_the_same_scores_as_the_model(
     sampling: str, model: Motionformer, exported: Path, videos: list[Path], tmp_path: Path
 ) -> None:
-    """Frames are as large as the clip, so that only decoding and sampling are compared, not two resizers."""
+    """Frames are as large as the clip: decoding and sampling are compared, nothing is resized."""
     spec = replace(model.config.input, sampling=sampling)
     done = classify(with_clip(exported, asdict(spec), tmp_path / "model.onnx"), videos[3])
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()[1:]]
-    found = {label: float(score) for score, label in lines}
     expected = dict(zip(CLASSES, predict(model, spec, videos[3]).tolist(), strict=True))
     assert max(expected.values()) - min(expected.values()) > 0.05
-    assert found == pytest.approx(expected, abs=2e-3)
+    assert scores(done) == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"height": 90, "width": 160},
+        {"height": 160, "width": 90},
+        {"height": 96, "width": 96, "aspect": Fraction(16, 9)},
+        {"height": 96, "width": 96, "aspect": Fraction(1, 2)},
+        {"height": 90, "width": 160, "rotation": 90.0},
+        {"height": 90, "width": 160, "rotation": -90.0, "aspect": Fraction(4, 3)},
+    ],
+)
+def test_the_same_scores_as_the_predictor(
+    shape: dict[str, Any], model: Motionformer, exported: Path, tmp_path: Path
+) -> None:
+    """Wide, tall, stored in pixels that are not square, stored on their side."""
+    video = write_video(tmp_path / "clip.mp4", num_frames=20, **shape)
+    assert scores(classify(exported, video)) == pytest.approx(expect(model, video), abs=2e-3)
+
+
+def test_classes_by_themselves(model: Motionformer, videos: list[Path], tmp_path: Path) -> None:
+    """A model for videos of several classes is scored by the sigmoid."""
+    several = deepcopy(model)
+    several.config = replace(model.config, scoring="sigmoid")
+    exported = export_model(several, tmp_path / "model.onnx").path
+    assert scores(classify(exported, videos[3])) == pytest.approx(expect(several, videos[3]), abs=2e-3)
 
 
 def test_a_file_that_is_no_video_is_an_error(exported: Path, tmp_path: Path) -> None:
@@ -78,6 +106,20 @@ def test_a_file_that_is_no_video_is_an_error(exported: Path, tmp_path: Path) -> 
     done = classify(exported, tmp_path / "clip.mp4")
     assert done.returncode != 0
     assert "clip.mp4" in done.stderr
+
+
+def scores(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
+    """By class, as the example printed them."""
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()[1:]]
+    return {label: float(score) for score, label in lines}
+
+
+def expect(model: Motionformer, video: Path) -> dict[str, float]:
+    """By class, as the package predicts them from one clip and one crop."""
+    found = {guess.label: guess.score for guess in Predictor(model, views=1, crops=1)(video).top(8)}
+    assert max(found.values()) - min(found.values()) > 0.05
+    return found
 
 
 def with_clip(source: Path, clip: dict[str, Any], target: Path) -> Path:
