@@ -1,7 +1,9 @@
 """Loading: released files, our own folders, other sizes, and everything that can be wrong with a file."""
 
+import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +21,13 @@ TINY = PARITY / "tiny_official.pyth"
 @pytest.fixture
 def released() -> dict:
     return torch.load(TINY, weights_only=True)
+
+
+def describe(folder: Path, **changes: Any) -> None:
+    """Change what `config.json` says of the model."""
+    config = json.loads((folder / "config.json").read_text())
+    config["architecture"].update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 class TestReleased:
@@ -173,6 +182,26 @@ class TestWrongFiles:
         torch.save(released, tmp_path / "x.pyth")
         with pytest.raises(CheckpointError, match=r"'blocks.1.mlp.fc2.bias' is missing \(1 are, in all\)"):
             load_model(tmp_path / "x.pyth")
+
+    def test_a_missing_classifier_is_no_reason_for_a_random_one(self, tmp_path: Path) -> None:
+        create_model("motionformer-tiny", depth=1).save_pretrained(tmp_path)
+        weights = load_file(tmp_path / "model.safetensors")
+        kept = {name: value for name, value in weights.items() if not name.startswith("head.classifier.")}
+        save_file(kept, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointError, match=r"'head.classifier.bias' is missing \(2 are, in all\)"):
+            load_model(tmp_path)
+        with pytest.raises(CheckpointError, match=r"'head.classifier.bias' is missing"):
+            load_model(tmp_path, num_classes=8)
+        assert load_model(tmp_path, num_classes=3).config.num_classes == 3
+
+    def test_a_classifier_of_other_classes_than_described(self, tmp_path: Path) -> None:
+        create_model("motionformer-tiny", depth=1).save_pretrained(tmp_path)
+        describe(tmp_path, num_classes=5)
+        with pytest.raises(CheckpointError, match=r"'head.classifier.(weight|bias)' is \(8,.*, the model needs \(5,"):
+            load_model(tmp_path)
+        describe(tmp_path, num_classes={"verb": 3, "noun": 4})
+        with pytest.raises(CheckpointError, match=r"'head.classifier.(weight|bias)' has no place in the model"):
+            load_model(tmp_path)
 
     def test_a_misshapen_tensor_is_named(self, released: dict, tmp_path: Path) -> None:
         released["model_state"]["blocks.1.attn.proj.weight"] = torch.zeros(48, 47)

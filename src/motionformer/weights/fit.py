@@ -23,22 +23,23 @@ def fit_tensors(
 ) -> None:
     """Load `tensors` into `model`. `grid` is the size of their position tables: frames, rows, columns.
 
-    Tables are interpolated to the model's; a classifier of another class count is reset; parameters whose name holds
-    one of `may_reset` keep their random start if the file lacks them. A tensor that is missing, left over or of
-    another shape is an error that names it.
+    Tables are interpolated to the model's. Parameters whose name holds one of `may_reset` keep their random start if
+    the file lacks them; so do classifiers among them (`PER_CLASS`) that are there for other classes. A tensor that is
+    missing, left over or of another shape is an error that names it.
     """
     wanted = model.state_dict()
+    other_classes = tuple(prefix for prefix in PER_CLASS if any(part in prefix for part in may_reset))
     fitted: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if name not in wanted:
-            if name.startswith(PER_CLASS):
+            if name.startswith(other_classes):
                 report.dropped[name] = "the model has other classes"
                 continue
             raise CheckpointError(f"{report.source}: tensor {name!r} has no place in the model.")
         there, here = tuple(wanted[name].shape), tuple(value.shape)
         if here == there:
             fitted[name] = value
-        elif name.startswith(PER_CLASS) and here[1:] == there[1:]:
+        elif name.startswith(other_classes) and here[1:] == there[1:]:
             report.reset[name] = f"{here[0]} classes in the file, {there[0]} in the model"
         elif name.startswith("positions.") and here[1:] == there[1:]:
             fitted[name] = _resize_table(name, value, grid, model.positions)
@@ -46,7 +47,7 @@ def fit_tensors(
         else:
             raise CheckpointError(f"{report.source}: tensor {name!r} is {here}, the model needs {there}.")
     for name in sorted(wanted.keys() - fitted.keys() - report.reset.keys()):
-        if name.startswith(PER_CLASS) or any(part in name for part in may_reset):
+        if any(part in name for part in may_reset):
             report.reset[name] = "not in the file"
         else:
             missing = sorted(wanted.keys() - fitted.keys() - report.reset.keys())

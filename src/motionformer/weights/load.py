@@ -15,7 +15,7 @@ from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.weights.checkpoint import Checkpoint, read_checkpoint
 from motionformer.weights.download import download
-from motionformer.weights.fit import fit_tensors
+from motionformer.weights.fit import PER_CLASS, fit_tensors
 from motionformer.weights.released import RELEASED, convert_released, infer_config, is_released_layout
 from motionformer.weights.report import LoadReport
 from motionformer.weights.shipped import SHIPPED
@@ -72,10 +72,12 @@ def load_model_with_report(
     wanted = adapt_config(config, num_classes=num_classes, frames=frames, size=size, **overrides)
     if wanted.grid != config.grid:  # tables of the size that was asked for, so that they can be trained there
         wanted = replace(wanted, position_grid=None, position_frames=None)
+    may_reset: tuple[str, ...] = (".attend.projection",)
     if wanted.num_classes != config.num_classes:
         wanted = replace(wanted, labels=None)
+        may_reset += PER_CLASS
     model = Motionformer(wanted)
-    fit_tensors(model, tensors, table, report, may_reset=(".attend.projection",))
+    fit_tensors(model, tensors, table, report, may_reset=may_reset)
     return model.eval(), report
 
 
