@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from motionformer import Motionformer, create_model, load_model
 from motionformer.errors import CheckpointError, DownloadError, UnknownModelError
 from motionformer.weights import RELEASED, load_model_with_report
-from motionformer.weights.load import fetch_from_hub, short_name
+from motionformer.weights.load import fetch_from_hub, read_config, short_name
 from tests.parity_files import PARITY, close
 
 TINY = PARITY / "tiny_official.pyth"
@@ -202,6 +202,56 @@ class TestWrongFiles:
         describe(tmp_path, num_classes={"verb": 3, "noun": 4})
         with pytest.raises(CheckpointError, match=r"'head.classifier.(weight|bias)' has no place in the model"):
             load_model(tmp_path)
+
+    @pytest.mark.parametrize("attention", ["trajectory", "joint"])
+    def test_a_config_of_another_clip_size(self, attention: str, tmp_path: Path) -> None:
+        made = create_model("motionformer-tiny", depth=1, size=64, attention=attention)
+        made.save_pretrained(tmp_path)
+        spec = json.loads((tmp_path / "config.json").read_text())["architecture"]["input"]
+        describe(tmp_path, input={**spec, "height": 48, "width": 48})
+        message = r"'positions.space' is \(64, 96\), but a model for 4 × 6 × 6 tokens.*has 36 places"
+        for size in (None, 64, 96):
+            with pytest.raises(CheckpointError, match=message) as caught:
+                load_model(tmp_path, size=size)
+            assert str(tmp_path) in str(caught.value)
+
+    def test_a_config_of_another_frame_count(self, tmp_path: Path) -> None:
+        create_model("motionformer-tiny", depth=1, positions="joint").save_pretrained(tmp_path)
+        spec = json.loads((tmp_path / "config.json").read_text())["architecture"]["input"]
+        describe(tmp_path, input={**spec, "frames": 10})
+        with pytest.raises(CheckpointError, match=r"'positions.table' is \(144, 96\).*has 180 places"):
+            load_model(tmp_path)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"num_heads": 7},
+            {"num_heads": 0},
+            {"attention": "foo"},
+            {"scoring": "foo"},
+            {"tubelet": 0},
+            {"dim": "x"},
+            {"dim": -1},
+            {"depth": None},
+            {"input": 3},
+            {"input": {"frames": "x"}},
+            {"attend": {"kind": "foo"}},
+            {"attend": 3},
+            {"head_activation": "foo"},
+            {"position_grid": 3},
+        ],
+    )
+    def test_a_config_that_makes_no_model(self, changes: dict[str, Any], tmp_path: Path) -> None:
+        create_model("motionformer-tiny", depth=1).save_pretrained(tmp_path)
+        describe(tmp_path, **changes)
+        for load in (load_model, read_config):
+            with pytest.raises(CheckpointError, match=r"config.json does not describe a model") as caught:
+                load(tmp_path)
+            assert str(tmp_path / "model.safetensors") in str(caught.value)
+
+    def test_heads_that_do_not_divide_the_width(self) -> None:
+        with pytest.raises(CheckpointError, match=r"tiny_official.pyth: a width of 48 is no multiple of 7 heads"):
+            load_model(TINY, num_heads=7)
 
     def test_a_misshapen_tensor_is_named(self, released: dict, tmp_path: Path) -> None:
         released["model_state"]["blocks.1.attn.proj.weight"] = torch.zeros(48, 47)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from motionformer.errors import ClipSizeError
 
@@ -123,7 +123,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":
-        """The inverse of `to_dict`; an unknown key is an error that names it."""
+        """The inverse of `to_dict`; an unknown key or choice is an error that names it."""
         made: ModelConfig = _from_dict(cls, values)
         return made
 
@@ -139,5 +139,7 @@ def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
             value = _from_dict(hints[name], value)
         elif isinstance(value, list):
             value = tuple(value)
+        elif get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
+            raise ValueError(f"{name} is one of {', '.join(get_args(hints[name]))}; not {value!r}.")
         made[name] = value
     return cls(**made)

@@ -11,6 +11,7 @@ from motionformer.models.positions import resize_space, resize_time
 from motionformer.weights.report import LoadReport
 
 PER_CLASS = ("head.classifier.", "head.classifiers.")
+TABLES = ("positions.time", "positions.space", "positions.table")
 
 
 def fit_tensors(
@@ -36,12 +37,13 @@ def fit_tensors(
                 report.dropped[name] = "the model has other classes"
                 continue
             raise CheckpointError(f"{report.source}: tensor {name!r} has no place in the model.")
+        _check_places(name, value, grid, report.source)
         there, here = tuple(wanted[name].shape), tuple(value.shape)
         if here == there:
             fitted[name] = value
         elif name.startswith(other_classes) and here[1:] == there[1:]:
             report.reset[name] = f"{here[0]} classes in the file, {there[0]} in the model"
-        elif name.startswith("positions.") and here[1:] == there[1:]:
+        elif name in TABLES and here[1:] == there[1:]:
             fitted[name] = _resize_table(name, value, grid, model.positions)
             report.resized[name] = f"{here[0]} places to {there[0]}"
         else:
@@ -56,6 +58,19 @@ def fit_tensors(
     report.loaded = len(fitted)
 
 
+def _check_places(name: str, value: Tensor, grid: tuple[int, int, int], source: str) -> None:
+    """A position table has as many places as `grid` says, or it is not the table of that model."""
+    if name not in TABLES:
+        return
+    frames, rows, columns = grid
+    places = {"positions.time": frames, "positions.space": rows * columns}.get(name, frames * rows * columns)
+    if value.ndim != 2 or len(value) != places:
+        raise CheckpointError(
+            f"{source}: tensor {name!r} is {tuple(value.shape)}, but a model for {frames} × {rows} × {columns} tokens, "
+            f"as it is described, has {places} places there: the weights and their description do not belong together."
+        )
+
+
 def _resize_table(name: str, value: Tensor, here: tuple[int, int, int], positions: nn.Module) -> Tensor:
     """A position table of a grid of `here`, for the model's own grid."""
     frames, rows, columns = here
@@ -65,8 +80,6 @@ def _resize_table(name: str, value: Tensor, here: tuple[int, int, int], position
     there: tuple[int, int] = (positions.rows, positions.columns)  # type: ignore[assignment]
     if name == "positions.space":
         return resize_space(value, (rows, columns), there)
-    if name != "positions.table":
-        raise CheckpointError(f"tensor {name!r} is {tuple(value.shape)}, which the model's prefix tokens do not fit.")
     from_frames = value.unflatten(0, (frames, rows * columns))
     resized = [resize_space(frame, (rows, columns), there).flatten() for frame in from_frames]
     frames_there: int = positions.frames  # type: ignore[assignment]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -60,15 +61,12 @@ def load_model_with_report(
     """`load_model`, and what happened to every tensor."""
     checkpoint = read_checkpoint(find_weights(source))
     report = LoadReport(str(source))
-    try:
-        config, tensors, report.dropped = _interpret(checkpoint, num_heads)
-    except CheckpointError as error:
-        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+    config, tensors, report.dropped = _interpret(checkpoint, num_heads)
+    _, rows, columns = config.grid
+    table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
     if str(source) in RELEASED:
         released = RELEASED[str(source)]
         config = replace(config, input=released.input, source=released.name)
-    _, rows, columns = config.grid
-    table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
     wanted = adapt_config(config, num_classes=num_classes, frames=frames, size=size, **overrides)
     if wanted.grid != config.grid:  # tables of the size that was asked for, so that they can be trained there
         wanted = replace(wanted, position_grid=None, position_frames=None)
@@ -138,16 +136,23 @@ def fetch_from_hub(repo: str, *files: str, get: Callable[..., str] = hf_hub_down
 
 
 def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfig, dict[str, Any], dict[str, str]]:
+    """The model that these are the weights of, its tensors, and which were left out; errors name the file."""
+    try:
+        return _identify(checkpoint, num_heads)
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+
+
+def _identify(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfig, dict[str, Any], dict[str, str]]:
     """Whose weights these are: ours (with `config.json` beside them) or the authors'."""
     tensors = checkpoint.tensors
     if is_released_layout(tensors):
         config = infer_config(tensors, checkpoint.cfg, num_heads)
+        if config.dim % config.num_heads:
+            raise CheckpointError(f"a width of {config.dim} is no multiple of {config.num_heads} heads.")
         return config, *convert_released(tensors, config)
     if "architecture" in checkpoint.cfg:
-        try:
-            config = ModelConfig.from_dict(checkpoint.cfg["architecture"])
-        except (TypeError, ValueError) as error:
-            raise CheckpointError(f"{CONFIG} does not describe a model ({error})") from error
+        config = _read_architecture(checkpoint.cfg["architecture"])
         if num_heads not in (None, config.num_heads):
             raise CheckpointError(
                 f"{CONFIG} says that the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it"
@@ -159,3 +164,14 @@ def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConf
     raise CheckpointError(
         f"neither a released video model (no 'temp_embed' or 'st_embed') nor one of ours (no {CONFIG} beside it)."
     )
+
+
+def _read_architecture(values: Any) -> ModelConfig:
+    """The model that `config.json` describes; an error if it cannot be built, which is tried without memory."""
+    try:
+        config = ModelConfig.from_dict(values)
+        with torch.device("meta"):
+            Motionformer(config)
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RuntimeError) as error:
+        raise CheckpointError(f"{CONFIG} does not describe a model ({error}).") from error
+    return config
