@@ -103,7 +103,7 @@ class TestConvert:
         run("convert", TINY, str(tmp_path), "--overwrite")
         assert (tmp_path / "precious.txt").exists()
 
-    @pytest.mark.parametrize("lines", ["a\nb\n", "x\n" * 9])
+    @pytest.mark.parametrize("lines", ["a\nb\n", "x\n" * 9, ""])
     def test_labels_must_be_as_many_as_classes(self, lines: str, tmp_path: Path) -> None:
         (tmp_path / "names.txt").write_text(lines)
         result = fail("convert", TINY, str(tmp_path / "m"), "--labels", str(tmp_path / "names.txt"))

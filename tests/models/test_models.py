@@ -13,6 +13,7 @@ from motionformer.models import VARIANTS, AttendConfig, model_config
 from motionformer.models.block import StochasticDepth
 from motionformer.models.positions import JointPositions, SeparatePositions, resize_space, resize_time
 from motionformer.models.tokens import Tokens
+from motionformer.models.variants import adapt_config
 from tests.literal.trajectory import literal_model
 
 
@@ -155,8 +156,20 @@ class TestModel:
 class TestConfig:
     def test_to_json_and_back(self) -> None:
         for config in VARIANTS.values():
-            config = replace(config, labels=("a", "b"))
+            config = replace(config, num_classes=2, labels=("a", "b"))
             assert ModelConfig.from_dict(config.to_dict()) == config
+
+    def test_labels_say_how_many_classes_there_are(self) -> None:
+        config = create_model("motionformer-tiny", depth=1, labels=["jump", "run"]).config
+        assert (config.num_classes, config.labels) == (2, ("jump", "run"))
+        assert adapt_config(config, num_classes=2).labels == ("jump", "run")
+        assert adapt_config(config, num_classes=3).labels is None
+        assert adapt_config(config, num_classes=3, labels=("a", "b", "c")).labels == ("a", "b", "c")
+
+    @pytest.mark.parametrize("classes", [3, 0, {"verb": 2, "noun": 2}])
+    def test_labels_of_other_classes_are_refused(self, classes: int | dict[str, int]) -> None:
+        with pytest.raises(ValueError, match="2 labels do not name"):
+            create_model("motionformer-tiny", num_classes=classes, labels=("jump", "run"))
 
     def test_unknown_keys_are_named(self) -> None:
         with pytest.raises(ValueError, match="ModelConfig has no 'widht'"):

@@ -125,6 +125,7 @@ class TestOurs:
         model.save_pretrained(tmp_path)
         assert load_model(tmp_path).config.labels == ("left", "right")
         assert load_model(tmp_path, num_classes=3).config.labels is None
+        assert load_model(tmp_path, labels=["a", "b", "c"]).config.labels == ("a", "b", "c")
 
     def test_push_goes_through_the_hub_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from huggingface_hub import HfApi
@@ -239,6 +240,7 @@ class TestWrongFiles:
             {"attend": 3},
             {"head_activation": "foo"},
             {"position_grid": 3},
+            {"labels": ["jump", "run"]},
         ],
     )
     def test_a_config_that_makes_no_model(self, changes: dict[str, Any], tmp_path: Path) -> None:

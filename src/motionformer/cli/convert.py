@@ -67,6 +67,6 @@ def read_labels(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         raise MotionformerError(f"{path}: cannot be read as class names ({error}).") from error
-    if names and len(names) != num_classes:
+    if len(names) != num_classes:
         raise MotionformerError(f"{path}: {len(names)} names for {num_classes} classes.")
     return names

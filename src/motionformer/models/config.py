@@ -55,6 +55,7 @@ class ModelConfig:
     `readout` says what the head sees: the class token, or with it the moments of motion (`motion`, `readout.py`).
     `scoring` says what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`, for videos
     of any number of classes). The model gives logits in either case.
+    `labels` are the names of the classes of a single head, as many as there are.
     `position_grid` and `position_frames` are the sizes of the stored tables where they differ from the input's
     (tables are interpolated to the clip).
     """
@@ -97,7 +98,9 @@ class ModelConfig:
     source: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a clip that is not made of whole patches: the rest would be cut off without a word."""
+        """Refuse labels for other classes, and a clip that is not made of whole patches: the rest would be cut off."""
+        if self.labels is not None and len(self.labels) != self.num_classes:
+            raise ValueError(f"{len(self.labels)} labels do not name {self.num_classes} classes.")
         for what, length, unit in (
             ("frames", self.input.frames, self.tubelet),
             ("height", self.input.height, self.patch),

@@ -101,13 +101,22 @@ def adapt_config(
     size: int | tuple[int, int] | None = None,
     **overrides: Any,
 ) -> ModelConfig:
-    """`config` with the named things changed; None leaves them as they are."""
+    """`config` with the named things changed; None leaves them as they are.
+
+    `labels` say how many classes there are, unless `num_classes` does; other classes have no labels unless given.
+    """
     known = {field.name for field in fields(ModelConfig)}
     unknown = sorted(set(overrides) - known)
     if unknown:
         raise ValueError(f"a model has no {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}.")
+    labels = overrides.get("labels")
+    if labels is not None:
+        overrides["labels"] = tuple(labels)
+        num_classes = len(labels) if num_classes is None else num_classes
     if num_classes is not None:
         overrides["num_classes"] = num_classes
+        if num_classes != config.num_classes:
+            overrides.setdefault("labels", None)
     if isinstance(overrides.get("attend"), str):
         overrides["attend"] = replace(config.attend, kind=overrides["attend"])
     spec = overrides.get("input", config.input)

@@ -72,7 +72,6 @@ def load_model_with_report(
         wanted = replace(wanted, position_grid=None, position_frames=None)
     may_reset: tuple[str, ...] = (".attend.projection",)
     if wanted.num_classes != config.num_classes:
-        wanted = replace(wanted, labels=None)
         may_reset += PER_CLASS
     model = Motionformer(wanted)
     fit_tensors(model, tensors, table, report, may_reset=may_reset)
