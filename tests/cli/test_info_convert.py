@@ -69,6 +69,27 @@ class TestInfo:
         assert fail("info", "motionformer-tiny", "--attend", "nystrom", "--prototypes", "0").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "number"),
+    [
+        ("info", "--classes", "-1"),
+        ("info", "--tubelet", "0"),
+        ("info", "--frames", "-8"),
+        ("info", "--size", "0"),
+        ("convert", "--classes", "-3"),
+        ("convert", "--frames", "0"),
+        ("convert", "--size", "-48"),
+        ("convert", "--heads", "0"),
+    ],
+)
+def test_numbers_that_count_nothing_are_refused(command: str, option: str, number: str, tmp_path: Path) -> None:
+    words = ["motionformer-tiny"] if command == "info" else ["motion-tiny", str(tmp_path / "m")]
+    result = CliRunner().invoke(app, [command, *words, option, number])
+    assert result.exit_code == 2
+    assert "should be greater than or equal to" in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "m").exists()
+
+
 class TestConvert:
     def test_a_released_file(self, tmp_path: Path) -> None:
         names = tmp_path / "names.txt"

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -158,6 +159,20 @@ class TestConfig:
         for config in VARIANTS.values():
             config = replace(config, num_classes=2, labels=("a", "b"))
             assert ModelConfig.from_dict(config.to_dict()) == config
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"tubelet": 0}, "tubelet is 0; it must be at least 1"),
+            ({"patch": -8}, "patch is -8; it must be at least 1"),
+            ({"frames": -8}, "frames -8 is no multiple of 2; 2 would be"),
+            ({"num_classes": -3}, "num_classes is -3; it cannot be below 0"),
+            ({"num_classes": {"verb": -1, "noun": 2}}, "it cannot be below 0"),
+        ],
+    )
+    def test_numbers_that_count_nothing_are_refused(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            create_model("motionformer-tiny", **changes)
 
     def test_labels_say_how_many_classes_there_are(self) -> None:
         config = create_model("motionformer-tiny", depth=1, labels=["jump", "run"]).config

@@ -10,10 +10,10 @@ from rich.console import Console
 def convert(
     source: Annotated[str, typer.Argument(help="A released name or .pyth file, image weights, or a folder of ours.")],
     target: Annotated[Path, typer.Argument(help="The folder to make: config.json and model.safetensors.")],
-    classes: Annotated[int | None, typer.Option(help="Another number of classes: resets the classifier.")] = None,
-    frames: Annotated[int | None, typer.Option(help="Another number of frames: resizes the time table.")] = None,
-    size: Annotated[int | None, typer.Option(help="Another clip size in pixels: resizes the space table.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads, where the file does not tell.")] = None,
+    classes: Annotated[int | None, typer.Option(min=0, help="Other classes, this many: resets the classifier.")] = None,
+    frames: Annotated[int | None, typer.Option(min=1, help="Another number of frames: resizes the time table.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Another size in pixels: resizes the space table.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Attention heads, where the file does not tell.")] = None,
     labels: Annotated[
         Path | None, typer.Option(help="A text file of class names, one a line, kept with the weights.")
     ] = None,
@@ -43,7 +43,7 @@ def convert(
         how: Any = inflation
         model, report = from_image_weights(
             source,
-            num_classes=classes or 400,
+            num_classes=400 if classes is None else classes,
             frames=frames or 16,
             size=size or 224,
             inflation=how,

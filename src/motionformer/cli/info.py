@@ -16,13 +16,13 @@ def info(
         str | None, typer.Argument(help="A variant, a released name, or a folder or file of weights.")
     ] = None,
     frames: Annotated[
-        int | None, typer.Option(help="Frames of a clip; this and the next five are the model's own unless said.")
+        int | None, typer.Option(min=1, help="Frames of a clip; this and the next five: the model's own unless said.")
     ] = None,
-    size: Annotated[int | None, typer.Option(help="Height and width of a clip, in pixels.")] = None,
-    tubelet: Annotated[int | None, typer.Option(help="Frames of a token: 1 is square, 2 cubic tokens.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Height and width of a clip, in pixels.")] = None,
+    tubelet: Annotated[int | None, typer.Option(min=1, help="Frames of a token: 1 is square, 2 cubic tokens.")] = None,
     attend: Annotated[str | None, typer.Option(help="exact, norm_st, orthoformer, nystrom or performer.")] = None,
     prototypes: Annotated[int | None, typer.Option(min=1, help="Prototypes or landmarks of an approximation.")] = None,
-    classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
+    classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.")] = None,
     batch: Annotated[int, typer.Option(help="Clips in a batch, for the memory figures.", min=1)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -99,6 +99,12 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Refuse labels for other classes, and a clip that is not made of whole patches: the rest would be cut off."""
+        counts = self.num_classes.values() if isinstance(self.num_classes, dict) else (self.num_classes,)
+        if any(count < 0 for count in counts):
+            raise ValueError(f"num_classes is {self.num_classes}; it cannot be below 0.")
+        for name, unit in (("tubelet", self.tubelet), ("patch", self.patch)):
+            if unit < 1:
+                raise ClipSizeError(f"{name} is {unit}; it must be at least 1.")
         if self.labels is not None and len(self.labels) != self.num_classes:
             raise ValueError(f"{len(self.labels)} labels do not name {self.num_classes} classes.")
         for what, length, unit in (
@@ -107,7 +113,7 @@ class ModelConfig:
             ("width", self.input.width, self.patch),
         ):
             if length < unit or length % unit:
-                near = sorted({max(1, length // unit) * unit, (length // unit + 1) * unit})
+                near = sorted({max(1, length // unit) * unit, max(1, length // unit + 1) * unit})
                 raise ClipSizeError(
                     f"{what} {length} is no multiple of {unit}; {' or '.join(map(str, near))} would be."
                 )
