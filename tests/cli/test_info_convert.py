@@ -116,6 +116,14 @@ class TestConvert:
         assert "time attention starts as a copy of space attention" in out
         assert load_model(tmp_path / "m").config.attention == "divided"
 
+    def test_options_of_image_weights(self, tmp_path: Path) -> None:
+        for option, value in (("--attention", "joint"), ("--inflation", "average")):
+            result = fail("convert", "motion-tiny", str(tmp_path / "m"), option, value)
+            assert result.returncode == 1
+            assert "are for image weights: add --from-image" in result.stderr
+            assert fail("convert", "motion-tiny", str(tmp_path / "m"), option, "foo").returncode == 2
+        assert not (tmp_path / "m").exists()
+
     def test_nothing_is_overwritten_unasked(self, tmp_path: Path) -> None:
         (tmp_path / "precious.txt").write_text("x")
         result = fail("convert", TINY, str(tmp_path))

@@ -1,10 +1,26 @@
 """`motionformer convert`: weights of any origin become a folder that `load_model` and the hub read."""
 
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
+
+
+class AttentionName(str, Enum):
+    """Who attends to whom."""
+
+    trajectory = "trajectory"
+    joint = "joint"
+    divided = "divided"
+
+
+class InflationName(str, Enum):
+    """Which frames of a token an image's kernel looks at."""
+
+    central = "central"
+    average = "average"
 
 
 def convert(
@@ -18,8 +34,12 @@ def convert(
         Path | None, typer.Option(help="A text file of class names, one a line, kept with the weights.")
     ] = None,
     from_image: Annotated[bool, typer.Option("--from-image", help="Start a video model from image weights.")] = False,
-    attention: Annotated[str, typer.Option(help="With --from-image: trajectory, joint or divided.")] = "trajectory",
-    inflation: Annotated[str, typer.Option(help="With --from-image: central or average.")] = "central",
+    attention: Annotated[
+        AttentionName | None, typer.Option(help="With --from-image: who attends to whom. Default: trajectory.")
+    ] = None,
+    inflation: Annotated[
+        InflationName | None, typer.Option(help="With --from-image: frames of a token it sees. Default: central.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that is already there.")] = False,
 ) -> None:
     """Turn released or image weights into a folder of config.json and model.safetensors.
@@ -39,15 +59,16 @@ def convert(
 
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
         raise MotionformerError(f"{target} is already there: choose another folder, or add --overwrite.")
+    if not from_image and (attention or inflation):
+        raise MotionformerError("--attention, --inflation are for image weights: add --from-image or leave them out.")
     if from_image:
-        how: Any = inflation
         model, report = from_image_weights(
             source,
             num_classes=400 if classes is None else classes,
             frames=frames or 16,
             size=size or 224,
-            inflation=how,
-            attention=attention,
+            inflation=inflation.value if inflation else "central",
+            attention=attention.value if attention else "trajectory",
         )
     else:
         model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)
