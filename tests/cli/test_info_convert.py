@@ -57,6 +57,13 @@ class TestInfo:
         assert len(out["released"]) == 16
         assert "motionformer-hr" in run("info")
 
+    def test_all_models_fit_into_80_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        out = run("info")
+        assert "…" not in out
+        assert "motionformer-base-orthoformer" in out
+        assert "1,185.20" in out
+
     def test_errors_are_messages(self) -> None:
         unknown = fail("info", "motionformer-bse")
         assert unknown.returncode == 1

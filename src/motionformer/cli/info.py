@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -149,10 +150,10 @@ def _list_models(as_json: bool) -> None:
     if as_json:
         print(json.dumps({"models": rows, "released": list(RELEASED)}, indent=2))
         return
-    table = Table(title="models", title_justify="left")
-    for column in ("model", "attention", "width × depth", "clip"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("GMACs", justify="right")
+    table = Table(title="models", title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in ("model", "attention", "width\n× depth", "clip"):
+        table.add_column(column, no_wrap=column != "attention")  # what is left of 80 columns is enough for its words
+    table.add_column("GMACs", justify="right", no_wrap=True)
     for row in rows:
         how = ", ".join(str(part) for part in (row["attention"], row["attend"]) if part != "exact")
         shape, clip = f"{row['dim']} × {row['depth']}", f"{row['frames']} × {row['size']} px"
