@@ -43,13 +43,16 @@ def test_ctrl_c_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch,
         if now == step:
             signal.raise_signal(signal.SIGINT)
 
-    before = signal.getsignal(signal.SIGINT)
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingModule, "_note_loss", stop)
-        stopped = CliRunner().invoke(app, ["train", str(recipe)])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(TrainingModule, "_note_loss", stop)
+            stopped = CliRunner().invoke(app, ["train", str(recipe)])
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert stopped.exit_code == 130
     assert f"run: stopped. The same command {how}" in stopped.stderr
-    assert signal.getsignal(signal.SIGINT) is before
     assert "run card" in run(str(recipe), "--quiet")
 
 

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from motionformer.data.pool import Crash, run_in_order, run_in_processes
+from motionformer.errors import PoolError
 
 
 def behave(item: tuple[str, int]) -> int:
@@ -84,12 +86,6 @@ def test_a_process_works_while_the_caller_does() -> None:
     assert next(running) < seen
 
 
-UNGUARDED = """
-import math, multiprocessing
-from motionformer.data.pool import run_in_order
-context = multiprocessing.get_context("spawn")
-print(list(run_in_order(math.sqrt, [4.0], num_workers=1, time_limit=60.0, context=context)))
-"""
 KILLED = """
 import math, multiprocessing, os
 from motionformer.data.pool import run_in_order
@@ -101,12 +97,22 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_a_process_that_cannot_start_is_no_items_fault(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(UNGUARDED)
-    done = _run(tmp_path / "script.py")
-    assert done.returncode == 1
-    assert "could not start (exit code 1)" in done.stderr
-    assert "belongs under `if __name__ == '__main__':`" in done.stderr
+class EndsOnArrival:
+    """Ends the process that it is sent to, before that is ready."""
+
+    def __reduce__(self) -> tuple[Any, tuple[int]]:
+        return os._exit, (3,)
+
+    def __call__(self, item: float) -> float:
+        return item
+
+
+def test_a_process_that_cannot_start_is_no_items_fault() -> None:
+    running = run_in_order(
+        EndsOnArrival(), [4.0], num_workers=1, time_limit=60.0, context=multiprocessing.get_context("spawn")
+    )
+    with pytest.raises(PoolError, match=r"could not start \(exit code 3\).*belongs under `if __name__"):
+        list(running)
 
 
 def test_forked_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
