@@ -12,6 +12,7 @@ from torch import Tensor
 
 from motionformer.attention.contract import Attend, Pool, finite_frames, is_visible
 from motionformer.attention.exact import softmax
+from motionformer.attention.lookup import look_up
 from motionformer.attention.prototypes import segment_means
 
 
@@ -44,20 +45,14 @@ class NystromAttention(Attend):
         num = min(self.num_landmarks, q.shape[2], k.shape[2])
         mean_q = _landmarks(q * scale, num, frames, query_mask)
         mean_k = _landmarks(k * scale, num, frames, key_mask)
-        keys, values = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k * scale, v))
+        keys, values = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
         readers = repeat(mean_q, "b h r d -> (b f) h r d", f=frames).to(keys.dtype)
         mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
-        read = F.scaled_dot_product_attention(readers, keys, values, attn_mask=mask, scale=1.0)
+        read = F.scaled_dot_product_attention(readers, keys, values, attn_mask=mask, scale=scale)
         inverse = iterative_inverse(softmax(mean_q @ mean_k.transpose(-1, -2)), self.inverse_steps)
-        together = inverse @ rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)
-        together = together.to(v.dtype)
-
-        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
-            weights = softmax((q * q.shape[-1] ** -0.25) @ mean_k.transpose(-1, -2)).to(together.dtype)
-            weights = F.dropout(weights, self.dropout, self.training)
-            return rearrange(weights @ together, "b h n (f e) -> b h n f e", f=frames)
-
-        return pool
+        read = rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)
+        held = rearrange(inverse @ read, "b h r (f e) -> b h f r e", f=frames).to(v.dtype)
+        return look_up(mean_k[:, :, None], held, dropout=self.dropout if self.training else 0.0)
 
 
 def _landmarks(x: Tensor, num: int, frames: int, mask: Tensor | None) -> Float[Tensor, "b h r d"]:

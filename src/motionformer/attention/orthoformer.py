@@ -15,6 +15,7 @@ from torch import Tensor
 
 from motionformer.attention.contract import Attend, Pool, finite_frames, is_visible
 from motionformer.attention.exact import softmax
+from motionformer.attention.lookup import look_up
 from motionformer.attention.prototypes import Choice, segment_means, select_prototypes, take_tokens
 
 
@@ -82,11 +83,9 @@ class OrthoformerAttention(Attend):
     ) -> Pool:
         scale = q.shape[-1] ** -0.25
         prototypes = self._choose(q.detach() * scale, k.detach() * scale, frames, bias, query_mask)
-        penalty = prototypes.square().sum(dim=-1) / 2 if self.refine else torch.zeros_like(prototypes[..., 0])
-        values = self._read(prototypes, k * scale, v, frames, bias, penalty)
-        if self.shared:
-            return self._answer_shared(prototypes[:, :, 0], penalty[:, :, 0], values)
-        return self._answer_per_frame(prototypes, penalty, values)
+        penalty = prototypes.square().sum(dim=-1) / 2 if self.refine else None
+        values = self._read(prototypes, k, v, frames, bias, penalty)
+        return look_up(prototypes, values, penalty=penalty, dropout=self.dropout if self.training else 0.0)
 
     def _choose(
         self, q: Tensor, k: Tensor, frames: int, bias: Tensor | None, query_mask: Tensor | None
@@ -117,42 +116,22 @@ class OrthoformerAttention(Attend):
         return _lloyd_step(chosen, tokens, mask) if self.refine else chosen
 
     def _read(
-        self, prototypes: Tensor, k: Tensor, v: Tensor, frames: int, bias: Tensor | None, penalty: Tensor
+        self, prototypes: Tensor, k: Tensor, v: Tensor, frames: int, bias: Tensor | None, penalty: Tensor | None
     ) -> Float[Tensor, "b h f r e"]:
         """What each prototype pools from each key frame."""
         k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
         b = prototypes.shape[0]
         each = rearrange(prototypes.expand(-1, -1, frames, -1, -1), "b h f r d -> (b f) h r d").to(k.dtype)
         mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
-        values = F.scaled_dot_product_attention(each, k, v, attn_mask=mask, scale=1.0)
+        values = F.scaled_dot_product_attention(each, k, v, attn_mask=mask, scale=k.shape[-1] ** -0.25)
         values = rearrange(values, "(b f) h r e -> b h f r e", b=b)
         if self.ridge == 0.0:
             return values
-        overlap = softmax(prototypes @ prototypes.transpose(-1, -2) - penalty[..., None, :])
+        logits = prototypes @ prototypes.transpose(-1, -2)
+        overlap = softmax(logits if penalty is None else logits - penalty[..., None, :])
         overlap = overlap + self.ridge * torch.eye(overlap.shape[-1], dtype=overlap.dtype, device=overlap.device)
         untangled: Tensor = torch.linalg.solve(overlap, values.to(overlap.dtype))
         return untangled.to(values.dtype)
-
-    def _answer_shared(self, prototypes: Tensor, penalty: Tensor, values: Tensor) -> Pool:
-        frames = values.shape[2]
-        together = rearrange(values, "b h f r e -> b h r (f e)")
-
-        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
-            logits = (q * q.shape[-1] ** -0.25) @ prototypes.transpose(-1, -2).to(q.dtype)
-            weights = softmax(logits - penalty[..., None, :]).to(together.dtype)
-            weights = F.dropout(weights, self.dropout, self.training)
-            return rearrange(weights @ together, "b h n (f e) -> b h n f e", f=frames)
-
-        return pool
-
-    def _answer_per_frame(self, prototypes: Tensor, penalty: Tensor, values: Tensor) -> Pool:
-        def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
-            logits = (q * q.shape[-1] ** -0.25)[:, :, None] @ prototypes.transpose(-1, -2).to(q.dtype)
-            weights = softmax(logits - penalty[..., None, :]).to(values.dtype)
-            weights = F.dropout(weights, self.dropout, self.training)
-            return rearrange(weights @ values, "b h f n e -> b h n f e")
-
-        return pool
 
 
 def _append_keys(tokens: Tensor, mask: Tensor | None, k: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
