@@ -10,7 +10,7 @@ import torch
 from motionformer.errors import AnnotationError
 from motionformer.lra.aan import FILES, read_aan, read_pairs
 from motionformer.lra.cifar import RECORD, grey, read_batch, read_cifar
-from motionformer.lra.examples import Example, Splits, collate, hold_out, training_batches
+from motionformer.lra.examples import Example, Splits, collate, hold_out, spread, training_batches
 from motionformer.lra.imdb import read_imdb
 
 
@@ -155,3 +155,11 @@ def test_parts_of_a_batch_have_like_lengths_and_lose_nothing() -> None:
         for row, label in zip(part.tokens, part.labels.tolist(), strict=True):
             for tokens, text in zip(row, texts[label], strict=True):
                 assert tokens[tokens != 0].tolist() == text.tolist()
+
+
+def test_a_part_of_a_split_is_spread_over_it() -> None:
+    """Files often hold class after class."""
+    examples = [Example((np.array([1], np.int16),), label) for label in (0,) * 6 + (1,) * 6]
+    assert [example.label for example in (spread(examples, 4)[i] for i in range(4))] == [0, 0, 1, 1]
+    assert len(spread(examples, 99)) == 12
+    assert [spread(examples, 99)[i] for i in range(12)] == examples

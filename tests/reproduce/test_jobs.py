@@ -65,7 +65,7 @@ def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
         choose_rows(EXPERIMENTS["t7"], Request(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["t4", "t5", "a3", "a4", "a5", "a6"])
+@pytest.mark.parametrize("name", ["t4", "t3m", "t5", "a3", "a4", "a5", "a6"])
 def test_every_experiment_has_the_threads_asked_for(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def count(experiment: Experiment, request: Request) -> Outcome:
         return Outcome(name, "cpu", "", f"{torch.get_num_threads()} of {request.threads}", ())

@@ -188,8 +188,45 @@ def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
     for wrong in ("steps=many", "steps=0", "lr=-1"):
         with pytest.raises(RecipeError, match="a number above zero"):
             run("t5", tmp_path, wrong)
-    with pytest.raises(RecipeError, match="--scale paper"):
+    with pytest.raises(RecipeError, match="shortest and longest: expressions of more than 100 and fewer than 90"):
+        run("t5", tmp_path, "longest=90")
+    with pytest.raises(RecipeError, match=r"none of the folders listops, aclImdb, .* is in it"):
         run("t5", tmp_path, data=tmp_path)
+
+
+def test_t5_on_the_files_that_are_there(tmp_path: Path) -> None:
+    """Reviews lie class by class: the part of them that is tested and judged on holds both."""
+    for part in ("train", "test"):
+        for label in ("neg", "pos"):
+            folder = tmp_path / "lra/aclImdb" / part / label
+            folder.mkdir(parents=True)
+            for number in range(20):
+                (folder / f"{number}_1.txt").write_text(f"a {label} review, number {number}")
+    settings = ("steps=2", "batch=2", "dev=2", "test=8")
+    outcome = run("t5", tmp_path / "out", *settings, data=tmp_path / "lra", rows="text, exact")
+    assert [(line.group, line.label, line.paper) for line in outcome.lines] == [
+        ("text", "exact", "63.09"),
+        ("text", "always the most frequent class", ""),
+    ]
+    assert outcome.lines[1].values == (50.0,)
+    assert outcome.stem == "t5-cpu-lra-rows"
+    with pytest.raises(RecipeError, match="no row has 'listops' in its name; there are: text, exact"):
+        run("t5", tmp_path / "out", data=tmp_path / "lra", rows="listops")
+
+
+def test_t3m_measures_ratios_to_exact_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row alone is still measured beside exact attention. The step itself is tried at a small size (tests/costs)."""
+    sizes = {"exact": 2e9, "orthoformer": 1e9}
+    monkeypatch.setattr("motionformer.reproduce.memory.training_step_peak", lambda config: sizes[config.attend.kind])
+    outcome = run("t3m", tmp_path, rows="Orthoformer, 64")
+    assert [(line.group, line.label, line.values, line.paper) for line in outcome.lines] == [
+        ("of exact", "Orthoformer, 64", (0.5,), "0.45"),
+        ("GB beyond weights and gradients", "Orthoformer, 64", (1.0,), "3.3"),
+    ]
+    with pytest.raises(RecipeError, match="leave --collect out"):
+        run("t3m", tmp_path, collect=True)
+    with pytest.raises(RecipeError, match="nothing can be given"):
+        run("t3m", tmp_path, "batch=2")
 
 
 def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +241,7 @@ def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("motionformer.reproduce.arena.train", None)
     collected = run("t5", tmp_path, *settings, seeds=3, collect=True)
     assert collected.lines == trained.lines  # the only finished row, and its only finished seed
-    with pytest.raises(RecipeError, match=r"exact.seed-0.result\.json: is of another run \(steps 2, asked for 300"):
+    with pytest.raises(RecipeError, match=r"exact.seed-0.result\.json: is of another run \(steps 2, asked for 600"):
         run("t5", tmp_path, collect=True)
 
 
@@ -239,7 +276,7 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     assert (tmp_path / "a6-cpu-rows.png").is_file()
 
 
-@pytest.mark.parametrize("name", ["t5", "a4", "a5", "a6"])
+@pytest.mark.parametrize("name", ["t3m", "t5", "a4", "a5", "a6"])
 def test_rows_that_are_not_there_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="'xyz' in its name"):
         run(name, tmp_path, rows="xyz")

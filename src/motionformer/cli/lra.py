@@ -121,7 +121,8 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/lra/…")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "cpu",
     at_a_time: Annotated[
-        int | None, typer.Option(min=1, help="Sequences a pass; same gradient.", show_default="4 on a CPU, else all")
+        int | None,
+        typer.Option(min=1, help="Sequences a pass; same gradient.", show_default="8,192 tokens on a CPU, else all"),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU; as PyTorch likes unless said.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

@@ -2,5 +2,6 @@
 
 from motionformer.costs.measure import Cost, measure
 from motionformer.costs.paper import paper_macs, released_parameters
+from motionformer.costs.peak import training_step_peak
 
-__all__ = ["Cost", "measure", "paper_macs", "released_parameters"]
+__all__ = ["Cost", "measure", "paper_macs", "released_parameters", "training_step_peak"]

@@ -5,13 +5,9 @@ as published: Nyström multiplies its inverse into the long n × r matrix and ha
 does neither), and Orthoformer searches among queries *and* keys (docs/lra.md, "costs").
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-from motionformer.errors import MotionformerError
+from motionformer.costs.peak import step_peak
 from motionformer.lra.model import DEPTH, DIM, HIDDEN, NUM_HEADS
 
 LENGTH = 2048
@@ -19,9 +15,6 @@ INVERSE_STEPS = 6
 CONVOLUTION = 35
 PUBLISHED = {"exact": 1.21, "performer-256": 0.49, "nystrom-128": 0.62, "orthoformer-64": 0.24}
 """GFLOPs of the paper's table for the ListOps encoder."""
-
-PEAK_RESET = Path("/proc/self/clear_refs")
-"""Where a process of Linux makes its peak of memory count from now."""
 
 
 @dataclass(frozen=True)
@@ -76,34 +69,17 @@ def compare_costs(attends: tuple[str, ...], *, memory_batch: int | None = 4) -> 
 
 def training_bytes(attend: str, batch: int = 4, n: int = LENGTH) -> int:
     """Peak resident memory of one training step of the encoder beyond its weights, in a process of its own (Linux)."""
-    if not PEAK_RESET.exists():
-        raise MotionformerError(
-            f"memory is measured on Linux only ({PEAK_RESET} is not here); `motionformer lra costs --no-memory` gives "
-            "the rest."
-        )
-    # small blocks go back to the system at once, so that the peak is that of live tensors
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    words = [sys.executable, "-c", _STEP, attend, str(batch), str(n), str(DIM), str(PEAK_RESET)]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise RuntimeError(f"the training step of {attend} failed:\n{done.stderr}")
-    return int(done.stdout)
+    return step_peak(_STEP, attend, str(batch), str(n), str(DIM))
 
 
 _STEP = """
 import sys, torch
 from motionformer.lra.model import Encoder
 torch.set_num_threads(1)
-attend, batch, n, dim, peak_reset = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
+attend, batch, n, dim = sys.argv[1], *map(int, sys.argv[2:5])
 torch.manual_seed(0)
 encoder = Encoder(attend)
-def step(n):
+def step(n=n):
     encoder(torch.randn(batch, n, dim), torch.ones(batch, n, dtype=torch.bool)).square().mean().backward()
-def status(key):
-    return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith(key)).split()[1])
 step(256)  # libraries load their code on first use
-before = status("VmRSS:")
-open(peak_reset, "w").write("5")  # the peak counts from here
-step(n)
-print(status("VmHWM:") - before)
 """

@@ -127,6 +127,12 @@ class Picked:
         return self.examples[self.places[index]]
 
 
+def spread(examples: Examples, count: int) -> Examples:
+    """`count` of the examples, evenly spread: files often hold class after class, and the first would be one class."""
+    count = min(count, len(examples))
+    return Picked(examples, [i * len(examples) // count for i in range(count)])
+
+
 def as_bytes(text: bytes, length: int) -> Tokens:
     """The first `length` bytes, each one higher than it is: 0 is padding."""
     return np.frombuffer(text[:length], np.uint8).astype(np.int16) + 1

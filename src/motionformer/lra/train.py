@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch import nn
 
 from motionformer.errors import CheckpointError
 from motionformer.files import write_whole
-from motionformer.lra.examples import Batch, Examples, Picked, Splits, every_batch, training_batches
+from motionformer.lra.examples import Batch, Examples, Splits, every_batch, spread, training_batches
 from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.model import SequenceClassifier
 from motionformer.lra.tasks import Task
@@ -28,8 +28,10 @@ from motionformer.lra.tasks import Task
 Row = dict[str, float | int]
 EPSILON = 1e-6
 """AdamW's, as in the public code of the comparison; that clips no gradients either."""
-AT_A_TIME_ON_CPU = 4
-"""Sequences of one pass: larger ones leave the cache and pad more (docs/decisions.md, "sequences of like length")."""
+GROUP = 64
+"""Examples that are put in order of length before they are tested."""
+TOKENS_AT_A_TIME = 8192
+"""Of one pass on a CPU: more leave the cache and pad more (docs/decisions.md, "sequences of like length")."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Run:
     lr: float = 1e-4
     evaluate_every: int = 0
     dev_examples: int | None = None
-    """Evaluate on the first so many only (a small machine); None is all."""
+    """Evaluate on so many only, spread over all of them (a small machine); None is all."""
 
     def complete(self, task: Task) -> "Run":
         steps = self.steps or task.steps
@@ -81,8 +83,8 @@ def train(
 ) -> Result:
     """Train (or go on training) in folder `out`; `report` hears of each step and of each evaluation.
 
-    A step computes `at_a_time` sequences of like length at once (4 on a CPU, else all of them), which changes its time
-    and memory and nothing else: the gradient is that of the whole batch.
+    A step computes `at_a_time` sequences of like length at once (some thousand tokens on a CPU, else all of them),
+    which changes its time and memory and nothing else: the gradient is that of the whole batch.
     """
     run = run.complete(task)
     out.mkdir(parents=True, exist_ok=True)
@@ -91,10 +93,9 @@ def train(
     if (out / "last.pt").exists():
         state.load(out / "last.pt")
     started = time.monotonic() - state.seconds
-    dev = splits.dev if run.dev_examples is None else _first(splits.dev, run.dev_examples)
-    at_a_time = at_a_time or (AT_A_TIME_ON_CPU if device == "cpu" else run.batch)
+    dev = splits.dev if run.dev_examples is None else spread(splits.dev, run.dev_examples)
     for batch in training_batches(splits.train, run.batch, run.seed, state.step, run.steps):
-        loss = state.learn(batch.to(torch.device(device)), at_a_time)
+        loss = state.learn(batch.to(torch.device(device)).parts(at_a_time or _together(batch, device)))
         report(state.step, {"loss": loss})
         if state.step % run.evaluate_every == 0 or state.step == run.steps:
             state.seconds = time.monotonic() - started
@@ -108,13 +109,13 @@ def train(
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, examples: Examples, batch: int, device: str = "cpu") -> float:
-    """The share of examples whose class the model gives, `batch` examples of like length computed at a time."""
+def accuracy(model: nn.Module, examples: Examples, at_a_time: int | None = None, device: str = "cpu") -> float:
+    """The share of examples whose class the model gives; `at_a_time` as in `train`."""
     was_training = model.training
     model.eval()
     right = 0
-    for group in every_batch(examples, 16 * batch):
-        for part in group.to(torch.device(device)).parts(batch):
+    for group in every_batch(examples, GROUP):
+        for part in group.to(torch.device(device)).parts(at_a_time or _together(group, device)):
             right += int((model(part.tokens, part.mask).argmax(dim=-1) == part.labels).sum())
     model.train(was_training)
     return right / len(examples)
@@ -135,12 +136,15 @@ class _State:
         self.rows: list[Row] = []
         self._losses: list[float] = []
 
-    def learn(self, batch: Batch, at_a_time: int) -> float:
+    def learn(self, parts: Iterable[Batch]) -> float:
+        """One step on a batch that comes in parts; its mean loss."""
+        parts = list(parts)
+        count = sum(len(part.labels) for part in parts)
         self.optimiser.zero_grad()
         loss = 0.0
-        for part in batch.parts(at_a_time):
+        for part in parts:
             logits = self.model(part.tokens, part.mask)
-            share = F.cross_entropy(logits, part.labels, reduction="sum") / len(batch.labels)
+            share = F.cross_entropy(logits, part.labels, reduction="sum") / count
             share.backward()
             loss += share.item()
         self.optimiser.step()
@@ -200,7 +204,7 @@ class _State:
             torch.cuda.set_rng_state(of_cuda, self.device)
 
 
-def _finish(state: _State, test: Examples, out: Path, at_a_time: int, device: str) -> Result:
+def _finish(state: _State, test: Examples, out: Path, at_a_time: int | None, device: str) -> Result:
     """The result that lies there if it is that of this run on these data; else the test is done."""
     untested = Result(state.run, state.best, 0.0, state.best_step, state.seconds)
     tested = _tested(out / "result.json", untested, state.data)
@@ -222,8 +226,10 @@ def _tested(file: Path, untested: Result, data: dict[str, str]) -> Result | None
     return result if stored == {**asdict(result), "data": data} else None
 
 
-def _first(examples: Examples, count: int) -> Examples:
-    return Picked(examples, range(min(count, len(examples))))
+def _together(batch: Batch, device: str) -> int:
+    """Sequences of one pass unless said: such that their tokens stay in a CPU's cache; all of them elsewhere."""
+    tokens = batch.tokens[0].numel()  # of the longest example
+    return max(1, TOKENS_AT_A_TIME // tokens) if device == "cpu" else len(batch.labels)
 
 
 def _pack(content: dict[str, Any]) -> bytes:

@@ -63,11 +63,15 @@ def _section(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
         status = f"Recipes only: the original needs {needs} and GPUs; nothing of it was run.\n\n"
         return title + status + _recipes(experiment.paper)
     original = f"The original (`motionformer reproduce {name} --scale paper`) needs {needs} and GPUs."
-    if name in ("a4", "a5"):
+    if name in ("t3m", "a4", "a5"):
         original = f"The original needs: {needs}."
+    if experiment.published:
+        original += f" The paper has {experiment.published}."
     ran = [f"`{outcome.command}`: {outcome.about}.\n" for outcome in outcomes]
     status = "\n".join(ran or [f"Not run yet: `motionformer reproduce {name}`.\n"]) + f"\n{original}\n\n"
     tables = "\n".join(map(_studied, outcomes)) if experiment.here else _table(experiment.cpu, outcomes)
+    if not experiment.here and not any(row.published for row in experiment.cpu):  # ours are other rows
+        tables += f"\n{_recipes(experiment.paper)}"
     return title + status + tables + "".join(map(_picture, outcomes))
 
 

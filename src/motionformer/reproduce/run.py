@@ -11,11 +11,13 @@ from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.following import follow_objects
 from motionformer.reproduce.gains import measure_gains
 from motionformer.reproduce.maps import measure_maps
+from motionformer.reproduce.memory import measure_memory
 from motionformer.reproduce.outcome import Outcome
 from motionformer.reproduce.request import Request
 from motionformer.reproduce.trained import train_table
 
 STUDIES: dict[str, Callable[[Experiment, Request], Outcome]] = {
+    "t3m": measure_memory,
     "t5": compare_attention,
     "a3": measure_gains,
     "a4": measure_maps,
