@@ -1,6 +1,7 @@
 """A file is there whole, or as it was."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,10 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     text = valid_json(json.dumps([odd], ensure_ascii=False))
     assert text.encode() == b'["caf\\udce9 \xc3\xa9.mp4"]'
     assert json.loads(text) == [odd]
+
+
+def test_a_full_disk_says_which_file(tmp_path: Path) -> None:
+    (tmp_path / f".a.txt.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"):
+        write_whole(tmp_path / "a.txt", "x" * 100_000)
+    assert not list(tmp_path.iterdir())

@@ -21,6 +21,9 @@ def written_whole(file: Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(file)
+    except OSError as error:  # a full disk does not say which file it was
+        error.filename = error.filename or str(file)
+        raise
     finally:
         aside.unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.davis import CopyFirst, evaluate, find_sequences
-from motionformer.errors import MaskError, MotionformerError, UnknownModelError
+from motionformer.errors import MaskError, MotionformerError, UnknownModelError, VideoError
 from tests.davis.discs import write_davis
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -107,3 +107,17 @@ def test_pages_name_options_that_exist_and_all_of_them(page: str, commands: tupl
     named, there = set(re.findall(r"`(--[a-z-]+)`", text)), set(re.findall(r"(--[a-z][a-z-]*)\b", help_text))
     assert named - there == set()
     assert there - named - {"--help", "--mask"} == set()
+
+
+def test_an_error_loses_nothing_that_is_done(tmp_path: Path) -> None:
+    root = write_davis(tmp_path, {"left": 4, "right": 0}, frames=5, size=48)
+    (root / "JPEGImages/480p/right/00003.png").write_bytes(b"no picture")
+    result = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "copy", "--json"])
+    assert isinstance(result.exception, VideoError)
+    assert "00003.png" in str(result.exception)
+    report = json.loads(result.stdout)
+    assert [one["sequence"] for one in report["objects"]] == ["left"]
+    assert (report["sequences_done"], report["sequences_in_all"]) == (1, 2)
+    assert "only 1 of 2 sequences" in result.stderr
+    table = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "copy"])
+    assert "left" in table.stdout

@@ -1,6 +1,9 @@
 """`motionformer track`, as a user types it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,9 @@ from motionformer.data.motion.videos import write_video
 from motionformer.davis.jaccard import jaccard
 from motionformer.davis.masks import read_mask, write_mask
 from motionformer.davis.tracker import CopyFirst
-from motionformer.errors import MaskError
+from motionformer.errors import MaskError, VideoError
 from motionformer.video import open_video
+from motionformer.video.stream import FrameStream, stream_video
 from tests.davis.discs import disc_clip
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -126,3 +130,43 @@ def test_a_video_has_its_name_when_it_is_whole(folder: Path, monkeypatch: pytest
     assert str(result.exception) == "stopped"
     assert (folder / "tracked.mp4").read_bytes() == b"an older one"
     assert not list(folder.glob("*.part"))
+
+
+def test_a_video_that_breaks_off_keeps_what_was_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def breaks_off(path: Path) -> Iterator[FrameStream]:
+        with stream_video(path) as stream:
+
+            def frames() -> Iterator[Tensor]:
+                yield from islice(stream.frames, 4)
+                raise VideoError("Invalid data found", path=path)
+
+            yield replace(stream, frames=frames())
+
+    monkeypatch.setattr("motionformer.davis.run.stream_video", breaks_off)
+    places = ["--overlay", str(folder / "tracked.mp4"), "--masks", str(folder / "masks")]
+    words = ["--mask", str(folder / "first.png"), "--model", "copy", *places]
+    result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
+    assert isinstance(result.exception, VideoError)
+    assert "4 of 11 frames were followed before an error" in result.stderr
+    assert len(list((folder / "masks").iterdir())) == 4
+    assert not (folder / "tracked.mp4").exists()
+    with open_video(folder / "tracked.partial.mp4") as video:
+        assert video.metadata.num_frames == 4
+
+
+def test_masks_of_another_video_are_told(folder: Path) -> None:
+    write_masks(folder / "masks", 13)
+    words = ["--mask", str(folder / "first.png"), "--model", "copy", "--masks", str(folder / "masks")]
+    result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
+    assert result.exit_code == 0, result.output
+    assert "held 2 other png files, which are not of this video" in result.stderr
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(folder: Path) -> None:
+    command = ["track", str(folder / "disc.mp4"), "--mask", str(folder / "first.png"), "--model", "copy", "--overlay"]
+    closed = runner.invoke(app, [*command, "/proc/tracked.mp4"])
+    assert isinstance(closed.exception, OSError)
+    assert closed.exception.filename == "/proc/tracked.mp4.part"
+    other = runner.invoke(app, [*command, str(folder / "tracked.avi")])
+    assert "the video is an mp4" in str(other.exception)

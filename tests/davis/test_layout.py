@@ -31,6 +31,13 @@ def test_all_sequences_that_have_masks(root: Path) -> None:
     assert [file.name for file in dog.masks] == ["00000.png", "00001.png", "00002.png"]
 
 
+def test_names_as_a_shell_completes_them(root: Path) -> None:
+    """Once each; what other programs hide in the folder is no sequence."""
+    assert names(root, names=("dog/", "bear", "dog")) == ["dog", "bear"]
+    (root / "Annotations/480p/.ipynb_checkpoints").mkdir()
+    assert names(root) == ["bear", "camel", "dog"]
+
+
 def test_numbers_without_leading_zeros(tmp_path: Path) -> None:
     root = write_davis(tmp_path, {"dog": 0}, frames=12, size=16)
     for kind in ("JPEGImages", "Annotations"):
@@ -73,3 +80,17 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:
     shutil.copy(root / "Annotations/480p/camel/00001.png", root / "Annotations/480p/camel/00003.png")
     with pytest.raises(MaskError, match=r"1 masks have no frame in .*camel, 00003\.png the first"):
         find_sequences(root, names=("camel",))
+
+
+def test_lists_that_do_not_hold_what_was_asked_for(root: Path) -> None:
+    write_list(root, "2017/val.txt", "dog\n")
+    assert names(root, split="val", names=("dog",)) == ["dog"]
+    with pytest.raises(MaskError, match="bear: there is no such sequence in the list 'val'"):
+        names(root, split="val", names=("bear",))
+    with pytest.raises(MaskError, match="no list of 'test'"):
+        names(root, split="test", names=("bear",))
+    with pytest.raises(MaskError, match="not in 1999"):
+        names(root, year=1999)
+    write_list(root, "2017/none.txt", "\n")
+    with pytest.raises(MaskError, match=r"none\.txt: the list is empty"):
+        names(root, split="none")

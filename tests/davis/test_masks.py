@@ -43,6 +43,15 @@ def test_grey_masks(tmp_path: Path) -> None:
     assert read_mask(write_grey(tmp_path / "c.png", np.zeros((2, 2)))).tolist() == [[0, 0], [0, 0]]
 
 
+@pytest.mark.parametrize("channels", [3, 4])
+def test_black_and_white_in_colours(tmp_path: Path, channels: int) -> None:
+    picture = np.zeros((2, 2, channels), np.uint8)
+    picture[0, 1] = picture[1, 0] = 255
+    name = "rgb24" if channels == 3 else "rgba"
+    write_png(tmp_path / "a.png", VideoFrame.from_ndarray(picture, format=name))
+    assert read_mask(tmp_path / "a.png").tolist() == [[0, 1], [1, 0]]
+
+
 def test_layers(tmp_path: Path) -> None:
     mask = torch.tensor([[0, 2, 7]], dtype=torch.uint8)
     assert object_numbers(mask) == [2, 7]
@@ -53,9 +62,12 @@ def test_layers(tmp_path: Path) -> None:
 def test_refuses_what_is_no_mask(tmp_path: Path) -> None:
     with pytest.raises(MaskError, match="holds 3 shades of grey up to 255"):
         read_mask(write_grey(tmp_path / "soft.png", np.array([[0, 128, 255]])))
-    write_png(tmp_path / "rgb.png", VideoFrame.from_ndarray(np.zeros((4, 4, 3), np.uint8), format="rgb24"))
-    with pytest.raises(MaskError, match="its pixels are rgb24"):
-        read_mask(tmp_path / "rgb.png")
+    for red, shade in ((255, 0), (128, 128)):  # a colour, and a grey that is neither black nor white
+        picture = np.zeros((4, 4, 3), np.uint8)
+        picture[0] = (red, shade, shade)
+        write_png(tmp_path / "rgb.png", VideoFrame.from_ndarray(picture, format="rgb24"))
+        with pytest.raises(MaskError, match=r"its pixels are rgb24.*white on black"):
+            read_mask(tmp_path / "rgb.png")
     (tmp_path / "bad.png").write_text("no picture")
     with pytest.raises(MaskError, match=r"bad\.png"):
         read_mask(tmp_path / "bad.png")

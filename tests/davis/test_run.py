@@ -10,8 +10,8 @@ from torch import Tensor
 from motionformer.davis.affinity import Affinity, FrameTokens
 from motionformer.davis.features import ClipFeatures, TokenReadout
 from motionformer.davis.layout import find_sequences
-from motionformer.davis.masks import one_hot, read_mask
-from motionformer.davis.overlay import paint
+from motionformer.davis.masks import one_hot, read_mask, write_mask
+from motionformer.davis.overlay import OverlayWriter, paint
 from motionformer.davis.propagation import decide, propagate_mask, to_grid
 from motionformer.davis.run import evaluate, score_folders
 from motionformer.davis.score import Scores
@@ -54,6 +54,21 @@ def test_a_weak_label_wins_where_it_is_strongest() -> None:
     found = decide(label, [5, 9], (4, 4))
     assert found[:, 3].tolist() == [5] * 4
     assert (found[:, :3] == 0).all()
+
+
+def test_a_layer_without_differences_is_not_stretched() -> None:
+    """Rounding would become a mask; an object that fills the frame would become the background."""
+    gone = torch.stack((torch.ones(4, 4), torch.zeros(4, 4)))
+    gone[1, 0, 0] = 1e-6
+    assert (decide(gone, [5], (8, 8)) == 0).all()
+    assert (decide(gone.flip(0), [5], (8, 8)) == 5).all()
+
+
+def test_without_the_stretch_what_has_left_stays_away() -> None:
+    left = torch.stack((torch.full((4, 4), 0.9), torch.full((4, 4), 0.1)))
+    left[:, 0, 0] = torch.tensor([0.8, 0.2])
+    assert (decide(left, [5], (4, 4)) == 5).any()
+    assert (decide(left, [5], (4, 4), stretch=False) == 0).all()
 
 
 def test_several_objects_stay_apart(tmp_path: Path) -> None:
@@ -133,6 +148,37 @@ def test_predictions_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         list(score_folders(tmp_path / "masks", find_sequences(root)))
     with pytest.raises(MaskError, match="no such folder"):
         list(score_folders(tmp_path / "nothing", find_sequences(root)))
+
+
+def test_what_does_not_count_may_be_missing(tmp_path: Path) -> None:
+    root = write_davis(tmp_path / "davis", {"dog": 0}, frames=5, size=32)
+    whole = total(root, CopyFirst(), masks=tmp_path / "masks")
+    for name in ("00000.png", "00004.png"):
+        (tmp_path / "masks/dog" / name).unlink()
+    again = score_folders(tmp_path / "masks", find_sequences(root))
+    assert Scores(tuple(score for _, found in again for score in found)) == whole
+
+
+def test_nothing_runs_before_every_first_mask_is_checked(tmp_path: Path) -> None:
+    root = write_davis(tmp_path / "davis", {"bear": 0, "dog": 1}, frames=4, size=16)
+    write_mask(root / "Annotations/480p/dog/00000.png", torch.zeros(16, 16, dtype=torch.uint8))
+    with pytest.raises(MaskError, match=r"dog.00000\.png: the mask shows no object"):
+        evaluate(find_sequences(root), CopyFirst(), masks=tmp_path / "masks")
+    assert not (tmp_path / "masks").exists()
+
+
+def test_a_full_disk_names_the_video_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "o.mp4.part").symlink_to("/dev/full")
+    frame, mask = torch.zeros(64, 64, 3, dtype=torch.uint8), torch.zeros(64, 64, dtype=torch.uint8)
+
+    def write() -> None:
+        with OverlayWriter(tmp_path / "o.mp4") as writer:
+            for _ in range(80):
+                writer.add(torch.randint_like(frame, 255), mask)
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*o\.mp4'"):
+        write()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.shared

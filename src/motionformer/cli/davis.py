@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motionformer.errors import MotionformerError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.progress import Progress
+
+    from motionformer.davis.layout import Sequence
     from motionformer.davis.run import Evaluation
+    from motionformer.davis.score import ObjectScore
     from motionformer.davis.tracker import Tracker
+
+    Done = tuple[Sequence, list[ObjectScore], float | None]
 
 app = typer.Typer(help="Video object segmentation on DAVIS.", no_args_is_help=True)
 
@@ -38,6 +48,10 @@ RadiusOption = Annotated[int, typer.Option(min=0, help="Reach of the neighbourho
 TopKOption = Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")]
 TemperatureOption = Annotated[
     float | None, typer.Option(min=1e-6, help="Of the softmax: 0.1 for features, 1 for attention unless said.")
+]
+StretchOption = Annotated[
+    bool,
+    typer.Option(help="Stretch every label to 0 … 1 before they are compared; without it, what has left stays away."),
 ]
 SeedOption = Annotated[int, typer.Option(help="Of random weights.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
@@ -84,6 +98,7 @@ def evaluate(
     radius: RadiusOption = 12,
     top_k: TopKOption = 5,
     temperature: TemperatureOption = None,
+    stretch: StretchOption = True,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
     year: YearOption = None,
@@ -95,25 +110,27 @@ def evaluate(
     overlay: Annotated[Path | None, typer.Option(help="Write an mp4 a sequence here.")] = None,
     json: JsonOption = False,
 ) -> None:
-    from rich.console import Console
-    from rich.progress import track
-
     from motionformer.davis.layout import find_sequences
     from motionformer.davis.places import check_evaluate_places
-    from motionformer.davis.run import Evaluation
     from motionformer.davis.run import evaluate as follow
-    from motionformer.davis.score import Scores
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     check_evaluate_places(sequences, masks, overlay)
     tracker = build_tracker(
-        model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, seed, device
+        model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, stretch, seed, device
     )
-    running = follow(sequences, tracker, single_object=single_object, masks=masks, overlays=overlay)
-    done = list(track(running, "following", len(sequences), console=Console(stderr=True), transient=True))
-    scores = Scores(tuple(score for _, found, _ in done for score in found))
-    frames = sum(len(one.masks) for one, _, _ in done)
-    _print_evaluation(Evaluation(scores, frames, sum(seconds for _, _, seconds in done)), json)
+    with _progress() as progress:
+        bar = progress.add_task("following", total=sum(len(one.masks) for one in sequences))
+        running = follow(
+            sequences,
+            tracker,
+            single_object=single_object,
+            masks=masks,
+            overlays=overlay,
+            after_frame=lambda: progress.advance(bar),
+        )
+        done, error = _take(running)
+    _print_done(done, error, len(sequences), json)
 
 
 @app.command(help=SCORE_HELP)
@@ -127,18 +144,14 @@ def score(
     single_object: SingleOption = False,
     json: JsonOption = False,
 ) -> None:
-    from rich.console import Console
-    from rich.progress import track
-
     from motionformer.davis.layout import find_sequences
-    from motionformer.davis.run import Evaluation, score_folders
-    from motionformer.davis.score import Scores
+    from motionformer.davis.run import score_folders
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
-    running = score_folders(predictions, sequences, single_object=single_object)
-    done = list(track(running, "scoring", len(sequences), console=Console(stderr=True), transient=True))
-    scores = Scores(tuple(score for _, found in done for score in found))
-    _print_evaluation(Evaluation(scores, sum(len(one.masks) for one, _ in done), None), json)
+    with _progress() as progress:
+        running = score_folders(predictions, sequences, single_object=single_object)
+        done, error = _take((*one, None) for one in progress.track(running, len(sequences), description="scoring"))
+    _print_done(done, error, len(sequences), json)
 
 
 def build_tracker(
@@ -152,6 +165,7 @@ def build_tracker(
     radius: int,
     top_k: int,
     temperature: float | None,
+    stretch: bool,
     seed: int,
     device: str,
 ) -> "Tracker":
@@ -173,16 +187,52 @@ def build_tracker(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     how = Affinity(radius or None, top_k or None, temperature or readout.default.temperature)
-    return LabelPropagation(features, how, context)
+    return LabelPropagation(features, how, context, stretch)
 
 
-def _print_evaluation(evaluation: "Evaluation", as_json: bool) -> None:
+def _progress() -> "Progress":
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(console=Console(stderr=True), transient=True)
+
+
+def _take(running: "Iterable[Done]") -> "tuple[list[Done], BaseException | None]":
+    """What comes until the end, or until an error; that one too."""
+    done = []
+    try:
+        for one in running:
+            done.append(one)  # noqa: PERF402, what came before an error is kept
+    except (MotionformerError, OSError, KeyboardInterrupt) as error:
+        return done, error
+    return done, None
+
+
+def _print_done(done: "list[Done]", error: BaseException | None, total: int, as_json: bool) -> None:
+    """The figures of what is done; then the error, if one was in the way of the rest."""
+    from motionformer.davis.run import Evaluation
+    from motionformer.davis.score import Scores
+
+    if done:
+        each = [seconds for _, _, seconds in done if seconds is not None]
+        scores = Scores(tuple(score for _, found, _ in done for score in found))
+        evaluation = Evaluation(scores, sum(len(one.masks) for one, _, _ in done), sum(each) if each else None)
+        if as_json:
+            partial = {"sequences_done": len(done), "sequences_in_all": total} if error is not None else {}
+            print(json_module.dumps({**evaluation.to_dict(), **partial}, indent=1))
+        else:
+            _print_table(evaluation)
+    if error is None:
+        return
+    if done:
+        typer.echo(f"only {len(done)} of {total} sequences are in these figures:", err=True)
+    raise error
+
+
+def _print_table(evaluation: "Evaluation") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    if as_json:
-        print(json_module.dumps(evaluation.to_dict(), indent=1))
-        return
     scores = evaluation.scores
     table = Table("sequence", "object")
     for name in ("J&F", "J", "recall", "decay", "F", "recall", "decay"):

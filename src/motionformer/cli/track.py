@@ -17,6 +17,7 @@ from motionformer.cli.davis import (
     ModelOption,
     RadiusOption,
     SeedOption,
+    StretchOption,
     TemperatureOption,
     TopKOption,
     build_tracker,
@@ -51,17 +52,17 @@ def track(
     radius: RadiusOption = 12,
     top_k: TopKOption = 5,
     temperature: TemperatureOption = None,
+    stretch: StretchOption = True,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
 ) -> None:
-    from collections import deque
-
     from rich.console import Console
     from rich.progress import track as with_progress
 
     from motionformer.davis.masks import read_mask
     from motionformer.davis.places import check_track_places
     from motionformer.davis.run import check_first_mask, track_video
+    from motionformer.errors import VideoError
     from motionformer.video import open_video
 
     if overlay is None and masks is None:
@@ -71,10 +72,19 @@ def track(
     with open_video(video) as opened:
         check_first_mask(first, opened, mask)
         tracker = build_tracker(
-            model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, seed, device
+            model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, stretch, seed, device
         )
-        count = opened.metadata.num_frames
+        there = set(masks.glob("*.png")) if masks is not None else set()
         running = track_video(opened, first, tracker, masks=masks, overlay=overlay)
-        deque(with_progress(running, "following", count, console=Console(stderr=True), transient=True), maxlen=0)
+        total, count = opened.metadata.num_frames, 0
+        try:
+            for _ in with_progress(running, "following", total, console=Console(stderr=True), transient=True):
+                count += 1
+        except VideoError:
+            typer.echo(f"{count} of {total} frames were followed before an error; what they gave is kept:", err=True)
+            raise
     written = " and ".join(str(place) for place in (overlay, masks) if place is not None)
     Console(highlight=False, soft_wrap=True).print(f"{count} frames: {written}", markup=False)
+    older = sum(masks is not None and file not in {masks / f"{i:05d}.png" for i in range(count)} for file in there)
+    if older:
+        typer.echo(f"{masks} held {older} other png files, which are not of this video.", err=True)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 BUDGET = 8 << 20
-"""Elements of the affinities held at once: 32 MB of float32, whatever the size of the frame."""
+"""Elements of the affinities held at once, 32 MB of float32; one row of tokens is asked at least."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,20 @@ def propagate(
 ) -> Float[Tensor, "o y x"]:
     """The labels of the frame that `query` belongs to; those of a token sum to 1 if the given ones do.
 
-    Goes through the frame a few rows at a time and compares them with the rows within reach only, so memory does not
-    grow with the frame and work grows with the neighbourhood.
+    Goes through the frame head by head and a few rows at a time, and compares them with the rows within reach only, so
+    memory hardly grows with the frame and work grows with the neighbourhood.
     """
     heads, height, width, _ = query.shape
+    if heads > 1:
+        each = (propagate(query[h, None], keys[:, h, None], labels, affinity) for h in range(heads))
+        return sum(each, start=torch.zeros((), device=query.device)) / heads
     reach = max(height, width) if affinity.radius is None else affinity.radius
     query = query / affinity.temperature
-    keys = rearrange(keys, "f h v u d -> h v (f u) d").contiguous()  # rows first: those within reach are one slice
+    keys = rearrange(keys, "f 1 v u d -> 1 v (f u) d").contiguous()  # rows first: those within reach are one slice
     labels = rearrange(labels, "f o v u -> v (f u) o")
     columns = torch.arange(width, device=query.device)
     far = ((columns[:, None] - columns).abs() > reach).repeat(1, keys.shape[2] // width)
-    step = rows_at_once(heads * width * keys.shape[2], height, reach)
+    step = rows_at_once(width * keys.shape[2], height, reach)
     out = []
     for top in range(0, height, step):
         bottom = min(top + step, height)

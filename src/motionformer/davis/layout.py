@@ -12,6 +12,12 @@ from pathlib import Path, PurePosixPath
 from motionformer.errors import MaskError
 from motionformer.video.images import list_frames, number_of
 
+LISTS: dict[int | None, tuple[str, ...]] = {
+    2017: ("2017",),
+    2016: ("2016", "480p"),
+    None: ("2017", "2016", "480p"),
+}
+"""Where a release keeps its lists."""
 MIN_FRAMES = 3
 """Of a sequence: scores leave out the first and the last."""
 
@@ -42,11 +48,13 @@ def find_sequences(
                 f"{root} is no DAVIS folder: it has no {folder.relative_to(root)}. Give the folder that holds"
                 " JPEGImages and Annotations, and --resolution where it is not 480p."
             )
-    if not names:
-        names = _listed(root, year, split) if split else tuple(sorted(f.name for f in masks.iterdir() if f.is_dir()))
-    if not names:
-        raise MaskError(f"{masks}: holds no folder of masks.")
-    return [_sequence(name, frames / name, masks / name) for name in names]
+    if year not in LISTS:
+        raise MaskError(f"DAVIS was released in 2016 and 2017, not in {year}.")
+    listed = _listed(root, year, split) if split else _folders(masks)
+    names = tuple(dict.fromkeys(Path(name).name for name in names))  # once each, and without a slash at the end
+    if split and (strange := [name for name in names if name not in listed]):
+        raise MaskError(f"{strange[0]}: there is no such sequence in the list {split!r}; leave --split out.")
+    return [_sequence(name, frames / name, masks / name) for name in names or listed]
 
 
 def mask_files(folder: Path) -> tuple[Path, ...]:
@@ -80,11 +88,15 @@ def _sequence(name: str, frames: Path, masks: Path) -> Sequence:
     return Sequence(name, frames, tuple(files[stem] for stem in images))
 
 
+def _folders(masks: Path) -> tuple[str, ...]:
+    found = sorted(folder.name for folder in masks.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    if not found:
+        raise MaskError(f"{masks}: holds no folder of masks.")
+    return tuple(found)
+
+
 def _listed(root: Path, year: int | None, split: str) -> tuple[str, ...]:
-    folders = {2017: ("2017",), 2016: ("2016", "480p"), None: ("2017", "2016", "480p")}
-    if year not in folders:
-        raise MaskError(f"DAVIS was released in 2016 and 2017, not in {year}.")
-    places = [root / "ImageSets" / folder / f"{split}.txt" for folder in folders[year]]
+    places = [root / "ImageSets" / folder / f"{split}.txt" for folder in LISTS[year]]
     for place in places:
         if place.is_file():
             return _read_list(place)
@@ -102,4 +114,6 @@ def _read_list(file: Path) -> tuple[str, ...]:
         if len(words) > 1 and len(path.parts) < 2:
             raise MaskError(f"{file}:{number}: neither the name of a sequence nor the paths of a frame and its mask.")
         names[path.parent.name if len(words) > 1 or path.suffix == ".jpg" else words[0]] = None
+    if not names:
+        raise MaskError(f"{file}: the list is empty.")
     return tuple(names)

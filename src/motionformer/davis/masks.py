@@ -41,10 +41,7 @@ def read_mask(file: str | Path) -> UInt8[Tensor, "H W"]:
     elif image.format.name in ("gray", "monob"):
         numbers = _from_grey(image.reformat(format="gray").to_ndarray(), file)
     else:
-        raise MaskError(
-            f"{file}: its pixels are {image.format.name}; a mask is a palette image (object numbers) or a grey one "
-            f"(0 and 255)."
-        )
+        numbers = _from_colours(image.reformat(format="rgb24").to_ndarray(), image.format.name, file)
     return torch.from_numpy(np.ascontiguousarray(numbers))
 
 
@@ -64,6 +61,16 @@ def one_hot(mask: UInt8[Tensor, "H W"], objects: list[int]) -> Float[Tensor, "o 
     """One layer for the background, then one for each object; other numbers count as background."""
     layers: Bool[Tensor, "o H W"] = mask[None] == torch.tensor(objects, dtype=torch.uint8)[:, None, None]
     return torch.cat((~layers.any(dim=0, keepdim=True), layers)).float()
+
+
+def _from_colours(pixels: UInt8[np.ndarray, "H W 3"], name: str, file: Path) -> UInt8[np.ndarray, "H W"]:
+    """Black and white, which paint programs save in colours, possibly with transparency."""
+    if np.isin(pixels, (0, 255)).all() and (pixels == pixels[..., :1]).all():
+        return _from_grey(np.ascontiguousarray(pixels[..., 0]), file)
+    raise MaskError(
+        f"{file}: its pixels are {name}; a mask is a palette image (object numbers) or black and white. Save it as "
+        "indexed colours (mode P), or one object as white on black."
+    )
 
 
 def _from_grey(pixels: UInt8[np.ndarray, "H W"], file: Path) -> UInt8[np.ndarray, "H W"]:

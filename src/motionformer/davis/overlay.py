@@ -1,5 +1,7 @@
 """Masks laid over their frames, as pictures and as a video. Knows nothing of how the masks were made."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +16,7 @@ from torch import Tensor
 from motionformer.davis.boundary import outline
 from motionformer.davis.masks import PALETTE
 from motionformer.davis.png import write_png
+from motionformer.errors import VideoError
 
 
 def paint(frame: UInt8[Tensor, "H W 3"], mask: UInt8[Tensor, "H W"], opacity: float = 0.45) -> UInt8[Tensor, "H W 3"]:
@@ -27,7 +30,8 @@ def paint(frame: UInt8[Tensor, "H W 3"], mask: UInt8[Tensor, "H W"], opacity: fl
 class OverlayWriter:
     """Frames and masks one at a time, into an mp4 file or (any other name) a folder of numbered PNG files.
 
-    An mp4 has its name when it is whole: until then it is `NAME.mp4.part`, which an error removes.
+    An mp4 has its name when it is whole: until then it is `NAME.mp4.part`, which an error removes. Of a video that
+    cannot be read to its end, the part that could is kept as `NAME.partial.mp4`.
     """
 
     def __init__(self, target: str | Path, *, fps: float = 24.0) -> None:
@@ -40,6 +44,7 @@ class OverlayWriter:
         is_video = self.target.suffix.lower() == ".mp4"
         (self.target.parent if is_video else self.target).mkdir(parents=True, exist_ok=True)
         if is_video:
+            self.part.touch()  # libav opens it with the first packet, after minutes of work
             self.container = av.open(str(self.part), "w", format="mp4")
 
     def add(self, frame: UInt8[Tensor, "H W 3"], mask: UInt8[Tensor, "H W"]) -> None:
@@ -50,23 +55,41 @@ class OverlayWriter:
             even = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]  # H.264 halves colour
             if self.stream is None:
                 self.stream = self._start(even)
-            self.container.mux(self.stream.encode(_as_frame(even)))
+            with self._named():
+                self.container.mux(self.stream.encode(_as_frame(even)))
         self.count += 1
 
-    def close(self) -> None:
-        if self.container is not None:
+    @property
+    def partial(self) -> Path:
+        """What a video is called that could not be finished."""
+        return self.target.with_suffix(".partial.mp4")
+
+    def close(self, *, is_whole: bool = True) -> None:
+        if self.container is None:
+            return
+        with self._named():
             if self.stream is not None:
                 self.container.mux(self.stream.encode())
             self.container.close()
-            self.container = None
-            self.part.replace(self.target)
+        self.container = None
+        self.part.replace(self.target if is_whole else self.partial)
 
     def discard(self) -> None:
         """End without the video."""
         if self.container is not None:
-            self.container.close()
+            with suppress(av.FFmpegError):  # what could not be written goes anyway
+                self.container.close()
             self.container = None
             self.part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of writing name the file, and leave nothing."""
+        try:
+            yield
+        except av.FFmpegError as error:
+            self.discard()
+            raise OSError(error.errno, error.strerror, str(self.target)) from error
 
     def _start(self, picture: Tensor) -> VideoStream:
         assert self.container is not None
@@ -86,6 +109,8 @@ class OverlayWriter:
     ) -> None:
         if kind is None:
             self.close()
+        elif issubclass(kind, VideoError) and self.count:
+            self.close(is_whole=False)
         else:
             self.discard()
 

@@ -7,12 +7,16 @@ from pathlib import Path
 from motionformer.davis.layout import Sequence
 from motionformer.errors import MaskError
 
+OTHER_VIDEOS = {".avi", ".gif", ".m4v", ".mkv", ".mov", ".mpg", ".ogv", ".webm"}
+
 
 def check_track_places(video: Path, mask: Path | None, *, masks: Path | None, overlay: Path | None) -> None:
     """Refuse to write the masks or the overlay of a video onto the video, its frames, or its first mask."""
     for option, output in (("--masks", masks), ("--overlay", overlay)):
         if output is None:
             continue
+        if option == "--overlay" and output.suffix.lower() in OTHER_VIDEOS:
+            raise MaskError(f"--overlay: {output}: the video is an mp4 (or, without an ending, a folder of png files).")
         _check_kind(option, output, is_file=option == "--overlay" and output.suffix.lower() == ".mp4")
         _refuse_same(option, output, video, "what is followed")
         if mask is not None and re.fullmatch(r"[0-9]{5,}", mask.stem):  # as the files written there are called

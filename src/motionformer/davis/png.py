@@ -6,6 +6,8 @@ from pathlib import Path
 from av import CodecContext, VideoFrame
 from av.video.codeccontext import VideoCodecContext
 
+from motionformer.files import write_whole
+
 
 def write_png(file: str | Path, picture: VideoFrame) -> None:
     """Store a picture in the pixel format it has: `pal8` and `rgb24` are among those a PNG can hold."""
@@ -15,4 +17,4 @@ def write_png(file: str | Path, picture: VideoFrame) -> None:
     codec.pix_fmt = picture.format.name
     codec.time_base = Fraction(1)  # the encoder asks for one, though a picture has no time
     packets = [*codec.encode(picture), *codec.encode(None)]
-    Path(file).write_bytes(b"".join(bytes(packet) for packet in packets))
+    write_whole(Path(file), b"".join(bytes(packet) for packet in packets))

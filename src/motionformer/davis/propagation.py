@@ -21,10 +21,11 @@ def propagate_mask(
     affinity: Affinity,
     *,
     context: int = 7,
+    stretch: bool = True,
 ) -> Iterator[UInt8[Tensor, "H W"]]:
     """Masks of all frames, the given one first. `context` counts the latest frames kept beside the first.
 
-    Labels stay soft in the queue; only what is yielded is decided, pixel by pixel.
+    Labels stay soft in the queue; only what is yielded is decided, pixel by pixel (`stretch`: see `decide`).
     """
     objects = object_numbers(first)
     queue: deque[tuple[Tensor, Tensor]] = deque(maxlen=context)
@@ -38,7 +39,7 @@ def propagate_mask(
         keys, labels = torch.stack([key for key, _ in known]), torch.stack([label for _, label in known])
         label = propagate(frame.query, keys, labels, affinity)
         queue.append((frame.key, label))
-        yield decide(label, objects, first.shape)
+        yield decide(label, objects, first.shape, stretch=stretch)
 
 
 def to_grid(layers: Float[Tensor, "o H W"], grid: tuple[int, int] | torch.Size) -> Float[Tensor, "o y x"]:
@@ -46,15 +47,25 @@ def to_grid(layers: Float[Tensor, "o H W"], grid: tuple[int, int] | torch.Size) 
     return F.interpolate(layers[None], size=tuple(grid), mode="bilinear", antialias=True, align_corners=False)[0]
 
 
+FLAT = 1e-4
+"""A layer that varies by less is the same everywhere: stretching it would show rounding."""
+
+
 def decide(
-    label: Float[Tensor, "o y x"], objects: list[int], size: tuple[int, int] | torch.Size
+    label: Float[Tensor, "o y x"],
+    objects: list[int],
+    size: tuple[int, int] | torch.Size,
+    *,
+    stretch: bool = True,
 ) -> UInt8[Tensor, "H W"]:
     """The object of each pixel: labels enlarged smoothly, each layer stretched to 0 … 1, and the greatest wins.
 
-    Without the stretch a thin object, whose label is weak wherever it is, loses to the background all over.
+    Without the stretch a thin object, whose label is weak wherever it is, loses to the background all over; with it, an
+    object that has left comes back wherever a little of its label is left.
     """
     layers = F.interpolate(label[None], size=tuple(size), mode="bilinear", align_corners=False)[0]
-    layers = layers - layers.amin(dim=(1, 2), keepdim=True)
-    layers = layers / layers.amax(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(layers.dtype).tiny)
+    if stretch:
+        low, high = layers.amin(dim=(1, 2), keepdim=True), layers.amax(dim=(1, 2), keepdim=True)
+        layers = torch.where(high - low < FLAT, layers, (layers - low) / (high - low).clamp(min=FLAT))
     numbers = torch.tensor([0, *objects], dtype=torch.uint8, device=label.device)
     return numbers[layers.argmax(dim=0)].cpu()

@@ -1,10 +1,10 @@
 """START HERE: a DAVIS folder and a tracker → scores; a video and a first mask → masks. Streams frame by frame."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import tee
+from itertools import count, tee
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ from motionformer.davis.score import ObjectScore, Scores, score_sequence
 from motionformer.davis.tracker import Tracker
 from motionformer.errors import MaskError
 from motionformer.video import Video, open_video
+from motionformer.video.stream import stream_video
 
-BLOCK = 8
-"""Frames decoded at a time."""
 DAVIS_RATE = 24.0
 
 
@@ -45,27 +44,36 @@ def evaluate(
     single_object: bool = False,
     masks: Path | None = None,
     overlays: Path | None = None,
+    after_frame: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[Sequence, list[ObjectScore], float]]:
     """Follow the first mask through each sequence and score it; yields sequence, scores and seconds as they come.
 
     Predicted masks go to `masks/<sequence>/00000.png`, as DAVIS wants them, and overlay videos to
-    `overlays/<sequence>.mp4`, where these are given; what is read is not written over.
+    `overlays/<sequence>.mp4`, where these are given; what is read is not written over. First masks that cannot be
+    followed are refused before anything is. `after_frame` is called after each.
     """
     sequences = list(sequences)
     check_evaluate_places(sequences, masks, overlays)
-    return _evaluate(sequences, tracker, single_object, masks, overlays)
+    for sequence in sequences:
+        with open_video(sequence.folder) as video:
+            check_first_mask(read_mask(sequence.masks[0]), video, sequence.masks[0])
+    return _evaluate(sequences, tracker, single_object, masks, overlays, after_frame)
 
 
 def _evaluate(
-    sequences: list[Sequence], tracker: Tracker, single_object: bool, masks: Path | None, overlays: Path | None
+    sequences: list[Sequence],
+    tracker: Tracker,
+    single_object: bool,
+    masks: Path | None,
+    overlays: Path | None,
+    after_frame: Callable[[], object],
 ) -> Iterator[tuple[Sequence, list[ObjectScore], float]]:
     for sequence in sequences:
         clock = Stopwatch()
-        with open_video(sequence.folder) as video, ExitStack() as stack:
-            first = read_mask(sequence.masks[0])
-            check_first_mask(first, video, sequence.masks[0])
-            frames, again = tee(stream_frames(video))
-            guesses: Iterable[Tensor] = clock.measure(tracker.track(frames, first))
+        with stream_video(sequence.folder) as video, ExitStack() as stack:
+            frames, again = tee(video.frames)
+            guesses: Iterable[Tensor] = clock.measure(tracker.track(frames, read_mask(sequence.masks[0])))
+            guesses = _tell_each(guesses, after_frame)
             if masks is not None:
                 guesses = keep_masks(guesses, masks / sequence.name, [file.name for file in sequence.masks])
             if overlays is not None:
@@ -81,15 +89,29 @@ def _evaluate(
 def score_folders(
     predictions: Path, sequences: Iterable[Sequence], *, single_object: bool = False
 ) -> Iterator[tuple[Sequence, list[ObjectScore]]]:
-    """Score masks that lie in `predictions/<sequence>/`, one for each frame and named like the true one."""
-    for sequence in sequences:
-        files = mask_files(predictions / sequence.name)
-        missing = sorted({file.name for file in sequence.masks} - {file.name for file in files})
-        if missing:
-            raise MaskError(f"{predictions / sequence.name}: {missing[0]} is missing ({len(missing)} in all).")
-        wanted = [predictions / sequence.name / file.name for file in sequence.masks]
-        guesses, truth = map(read_mask, wanted), map(read_mask, sequence.masks)
+    """Score masks that lie in `predictions/<sequence>/`, one for each frame that counts and named like the true one.
+
+    What is missing is told before anything is scored.
+    """
+    files = {sequence: _predicted(predictions / sequence.name, sequence) for sequence in sequences}
+    return _score_folders(files, single_object)
+
+
+def _score_folders(
+    files: dict[Sequence, list[Path]], single_object: bool
+) -> Iterator[tuple[Sequence, list[ObjectScore]]]:
+    for sequence, predicted in files.items():
+        guesses, truth = map(read_mask, predicted), map(read_mask, sequence.masks)
         yield sequence, score_sequence(sequence.name, guesses, truth, single_object=single_object)
+
+
+def _predicted(folder: Path, sequence: Sequence) -> list[Path]:
+    """A mask for each true one. The first and the last frame do not count: there the truth may stand in."""
+    there = {file.name: file for file in mask_files(folder)}
+    missing = sorted({file.name for file in sequence.masks[1:-1]} - there.keys())
+    if missing:
+        raise MaskError(f"{folder}: {missing[0]} is missing ({len(missing)} in all).")
+    return [there.get(file.name, file) for file in sequence.masks]
 
 
 def track_video(
@@ -103,11 +125,11 @@ def track_video(
 def _track_video(
     video: Video, first: UInt8[Tensor, "H W"], tracker: Tracker, masks: Path | None, overlay: Path | None
 ) -> Iterator[UInt8[Tensor, "H W"]]:
-    with ExitStack() as stack:
-        frames, again = tee(stream_frames(video))
+    with stream_video(video.path) as stream, ExitStack() as stack:
+        frames, again = tee(stream.frames)
         guesses: Iterable[Tensor] = tracker.track(frames, first)
         if masks is not None:
-            guesses = keep_masks(guesses, masks, [f"{i:05d}.png" for i in range(video.metadata.num_frames)])
+            guesses = keep_masks(guesses, masks, (f"{i:05d}.png" for i in count()))
         if overlay is not None:
             writer = stack.enter_context(OverlayWriter(overlay, fps=video.metadata.fps))
             guesses = keep_overlay(guesses, again, writer)
@@ -125,20 +147,16 @@ def check_first_mask(mask: UInt8[Tensor, "H W"], video: Video, file: Path) -> No
             f"{size[1]} × {size[0]}."
         )
     if not object_numbers(mask):
-        raise MaskError(f"{file}: the mask shows no object, so there is nothing to follow.")
+        raise MaskError(
+            f"{file}: the mask shows no object, so there is nothing to follow: 0 is background, and 255 of a palette"
+            " belongs to nobody."
+        )
 
 
-def stream_frames(video: Video) -> Iterator[UInt8[Tensor, "H W 3"]]:
-    """All frames in order, a few decoded at a time."""
-    count = video.metadata.num_frames
-    for start in range(0, count, BLOCK):
-        yield from video.read(range(start, min(start + BLOCK, count)))
-
-
-def keep_masks(guesses: Iterable[Tensor], folder: Path, names: list[str]) -> Iterator[Tensor]:
+def keep_masks(guesses: Iterable[Tensor], folder: Path, names: Iterable[str]) -> Iterator[Tensor]:
     """Write each mask on its way through."""
     folder.mkdir(parents=True, exist_ok=True)
-    for guess, name in zip(guesses, names, strict=True):
+    for guess, name in zip(guesses, names, strict=False):
         write_mask(folder / name, guess)
         yield guess
 
@@ -148,6 +166,12 @@ def keep_overlay(guesses: Iterable[Tensor], frames: Iterable[Tensor], writer: Ov
     for guess, frame in zip(guesses, frames, strict=True):
         writer.add(frame, guess)
         yield guess
+
+
+def _tell_each(guesses: Iterable[Tensor], after_frame: Callable[[], object]) -> Iterator[Tensor]:
+    for guess in guesses:
+        yield guess
+        after_frame()
 
 
 class Stopwatch:

@@ -35,11 +35,13 @@ class LabelPropagation(Tracker):
     features: ClipFeatures
     affinity: Affinity
     context: int = 7
+    stretch: bool = True
 
     def track(
         self, frames: Iterable[UInt8[Tensor, "H W 3"]], first: UInt8[Tensor, "H W"]
     ) -> Iterator[UInt8[Tensor, "H W"]]:
-        return propagate_mask(self.features(frames), first, self.affinity, context=self.context)
+        tokens = self.features(frames)
+        return propagate_mask(tokens, first, self.affinity, context=self.context, stretch=self.stretch)
 
 
 class CopyFirst(Tracker):

@@ -159,7 +159,10 @@ def _identify(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfi
             )
         return config, tensors, {}
     if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
-        raise CheckpointError("these are image weights: start a video model from them with from_image_weights(...).")
+        raise CheckpointError(
+            "these are image weights: start a video model from them with from_image_weights(...), or with --from-image"
+            " (convert, davis, track)."
+        )
     raise CheckpointError(
         f"neither a released video model (no 'temp_embed' or 'st_embed') nor one of ours (no {CONFIG} beside it)."
     )
