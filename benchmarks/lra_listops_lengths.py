@@ -18,7 +18,6 @@ from motionformer.lra.listops import Lengths, make_listops
 
 LENGTHS: tuple[Lengths, ...] = ((50, 100), (100, 200), (200, 400), (400, 800))
 EVERY, LEFT = 50, 2.15
-TOKENS_AT_A_TIME = 4096
 
 
 def main() -> None:
@@ -53,9 +52,7 @@ def learn(lengths: Lengths, method: str, seed: int, options: argparse.Namespace)
         "listops", method, seed, options.steps, options.batch, 0, options.lr, evaluate_every=EVERY, dev_examples=200
     )
     out = options.out / "lra-lengths" / f"{lengths[0]}-{lengths[1]}-{method}-{seed}"
-    result = train(
-        find_task("listops"), make_listops(lengths=lengths), run, out, at_a_time=max(1, TOKENS_AT_A_TIME // lengths[1])
-    )
+    result = train(find_task("listops"), make_listops(lengths=lengths), run, out)
     with (out / "log.csv").open(encoding="utf-8") as file:
         losses = {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file)}
     return next((step for step, loss in losses.items() if loss < LEFT), None), result.test_accuracy

@@ -44,6 +44,17 @@ def test_make_pathfinder(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["test.npz", "train.npz", "val.npz"]
 
 
+@pytest.mark.parametrize("task", ["listops", "pathfinder"])
+def test_make_writes_over_nothing(task: str, tmp_path: Path) -> None:
+    """Nor does it leave one split of one set beside two of another."""
+    assert runner.invoke(app, ["lra", "make", task, str(tmp_path), *SMALL]).exit_code == 0
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    again = runner.invoke(app, ["lra", "make", task, str(tmp_path), *SMALL, "--seed", "5"])
+    assert again.exit_code == 2
+    assert "already" in again.output
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_costs() -> None:
     result = runner.invoke(app, ["lra", "costs", "--no-memory", "--json"])
     assert result.exit_code == 0, result.output

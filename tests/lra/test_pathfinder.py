@@ -168,3 +168,11 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "metadata/0.npy").write_text("imgs/0 a.png 1\n")
     with pytest.raises(AnnotationError, match="label"):
         read_pathfinder(tmp_path)
+
+
+def test_a_picture_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = Pathfinder("train", 4)
+    first = examples[2]
+    monkeypatch.setattr("motionformer.lra.pathfinder.draw_scene", None)
+    assert (examples[2].texts[0] == first.texts[0]).all()
+    assert examples[2].label == first.label

@@ -73,15 +73,21 @@ def test_a_stopped_run_ends_like_one_that_was_not(tmp_path: Path, stop_at: int) 
 def test_sequences_at_a_time_change_no_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without dropout, whose draws follow the parts, one step on 16 sequences is the same in parts of 1, 3 and 16."""
     monkeypatch.setattr("motionformer.lra.model.DROPOUT", 0.0)
-    run = Run("counting", "exact", steps=1)
     moments = []
     for at_a_time in (1, 3, 16):
-        train(TASK, SPLITS, run, tmp_path / str(at_a_time), at_a_time=at_a_time)
+        train(TASK, SPLITS, Run("counting", "exact", steps=1, at_a_time=at_a_time), tmp_path / str(at_a_time))
         last = torch.load(tmp_path / str(at_a_time) / "last.pt", weights_only=True)
         moments.append([state["exp_avg"] for state in last["optimiser"]["state"].values()])
     assert any(moment.abs().max() > 1e-4 for moment in moments[0])
     for other in moments[1:]:
         torch.testing.assert_close(other, moments[0], rtol=1e-4, atol=1e-7)
+
+
+def test_other_parts_are_another_run(tmp_path: Path) -> None:
+    """What is drawn differs, so a run does not go on with them."""
+    train(TASK, SPLITS, replace(RUN, steps=2, evaluate_every=1), tmp_path)
+    with pytest.raises(CheckpointError, match="at_a_time None → 3"):
+        train(TASK, SPLITS, replace(RUN, steps=2, evaluate_every=1, at_a_time=3), tmp_path)
 
 
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ def test_the_table_shows_every_seed() -> None:
     ]
 
 
+def test_a_seed_stands_in_its_own_column() -> None:
+    lines = (Line("a", (50.0, 70.0)), Line("b", (10.0,), seeds=(1,)))
+    assert to_markdown(Outcome("t4", "cpu", "", "", lines)).splitlines()[2:] == [
+        "| a | 60.0 | 14.1 | 50.0 | 70.0 |",
+        "| b | 10.0 |  |  | 10.0 |",
+    ]
+
+
 def test_figures_of_a_row_have_the_same_digits() -> None:
     gains = Line("stop", (0.0, -3.846, -0.001))
     assert [gains.show(value) for value in gains.values] == ["0.00", "-3.85", "0.00"]

@@ -1,5 +1,6 @@
 """Rows become runs: shared between tables, on what is built in and on a folder of videos."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from motionformer.data.motion import write_videos
-from motionformer.errors import RecipeError
+from motionformer.errors import RecipeError, TrainingError
 from motionformer.reproduce import EXPERIMENTS, Experiment, Row
 from motionformer.reproduce.jobs import choose_rows, make_recipe, plan_jobs
 from motionformer.reproduce.outcome import Outcome
@@ -56,6 +57,12 @@ def test_an_experiment_runs_is_collected_and_goes_on(tmp_path: Path) -> None:
     assert len(told) == 4
     assert run_experiment(experiment, replace(request, train=False)) == outcome
     assert Outcome.from_dict(outcome.to_dict()) == outcome
+    with pytest.raises(TrainingError, match=r"holds a run of another recipe: optimiser\.lr"):  # not under its name
+        run_experiment(experiment, replace(request, changes=(*request.changes, "optimiser.lr=1e-9"), train=False))
+    shutil.rmtree(tmp_path / "runs/motion-easy-joint/seed-0")
+    partial = run_experiment(experiment, replace(request, train=False))
+    assert [line.seeds for line in partial.lines] == [(1,), (0, 1)]
+    assert partial.lines[0].values == (outcome.lines[0].values[1],)
 
 
 def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:

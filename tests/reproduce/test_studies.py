@@ -185,7 +185,7 @@ def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
     assert [line.values for line in again.lines] == [line.values for line in outcome.lines]
     with pytest.raises(RecipeError, match=r"takes steps=…, batch=…"):
         run("t5", tmp_path, "epochs=3")
-    for wrong in ("steps=many", "steps=0", "lr=-1"):
+    for wrong in ("steps=many", "steps=0", "lr=-1", "lr=nan", "lr=inf"):
         with pytest.raises(RecipeError, match="a number above zero"):
             run("t5", tmp_path, wrong)
     with pytest.raises(RecipeError, match="shortest and longest: expressions of more than 100 and fewer than 90"):
@@ -235,7 +235,7 @@ def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(RecipeError, match=r"no finished run in .*runs: without --collect they are trained"):
             run(name, tmp_path, collect=True)
     with pytest.raises(RecipeError, match="no finished run"):
-        run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", train=False))
+        run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="listops", train=False))
     assert not list(tmp_path.iterdir())
     trained = run("t5", tmp_path, *settings, rows="exact")
     monkeypatch.setattr("motionformer.reproduce.arena.train", None)
@@ -243,6 +243,12 @@ def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert collected.lines == trained.lines  # the only finished row, and its only finished seed
     with pytest.raises(RecipeError, match=r"exact.seed-0.result\.json: is of another run \(steps 2, asked for 600"):
         run("t5", tmp_path, collect=True)
+    with pytest.raises(RecipeError, match=r"test data 8 examples .*, asked for 9 examples"):
+        run("t5", tmp_path, *settings[:-1], "test=9", collect=True)
+    (result,) = tmp_path.rglob("result.json")
+    result.write_text('{"run": {}}')
+    with pytest.raises(RecipeError, match="is no result of `motionformer lra train`, or a damaged one"):
+        run("t5", tmp_path, *settings, collect=True)
 
 
 def test_a4_collects_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,8 +271,12 @@ def test_a4_collects_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_t5_at_the_papers_scale_asks_for_data(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no row has 'xyz' in its name; there are: listops, exact"):
         run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="xyz"))
-    with pytest.raises(RecipeError, match="put its files into aclImdb below --data"):
-        run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="text, exact"))
+    for rows in ("text, exact", "exact"):  # before ListOps, which is made, is trained
+        with pytest.raises(RecipeError, match="put its files into aclImdb below --data"):
+            run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows=rows))
+    with pytest.raises(RecipeError, match="has its published settings"):
+        run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="listops", changes=("steps=3",)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_prints_json(tmp_path: Path) -> None:

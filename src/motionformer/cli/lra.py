@@ -100,6 +100,9 @@ def make(
     else:
         written = pathfinder.write_pathfinder(out, counts, seed, workers)
     _make_folder(out, "OUT")
+    there = [file.name for file in map(out.joinpath, module.FILES.values()) if file.exists()]
+    if there:
+        raise typer.BadParameter(f"{out} holds {there[0]} already: remove it, or choose another.", param_hint="OUT")
     with _progress() as progress:
         bar = progress.add_task(f"making {task.value}", total=sum(counts.values()))
         for done in written:
@@ -122,7 +125,11 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "cpu",
     at_a_time: Annotated[
         int | None,
-        typer.Option(min=1, help="Sequences a pass; same gradient.", show_default="8,192 tokens on a CPU, else all"),
+        typer.Option(
+            min=1,
+            help="Sequences a pass; same gradient but for what is drawn.",
+            show_default="8,192 tokens on a CPU, else all",
+        ),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU; as PyTorch likes unless said.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -148,7 +155,7 @@ def train(
         splits = facts.make(0)  # the data are the same for all seeds of a run
     else:
         raise typer.BadParameter(f"{task.value} is not generated: say where its files are.", param_hint="--data")
-    run = Run(task.value, attend, seed, steps or 0, batch or 0, 0, lr, every or 0, dev_examples)
+    run = Run(task.value, attend, seed, steps or 0, batch or 0, 0, lr, every or 0, dev_examples, at_a_time)
     run = run.complete(facts)
     folder = out or Path("runs/lra") / f"{task.value}-{attend}-{seed}"
     _make_folder(folder, "--out")
@@ -163,7 +170,7 @@ def train(
                     highlight=False,
                 )
 
-        result = train_model(facts, splits, run, folder, device=place, at_a_time=at_a_time, report=report)
+        result = train_model(facts, splits, run, folder, device=place, report=report)
     if as_json:
         print(json.dumps(asdict(result), indent=2))
         return

@@ -34,6 +34,7 @@ LENGTHS: Lengths = (500, 2000)
 MAX_LENGTH = LENGTHS[1]
 """What the model has places for."""
 SPLITS = {"train": 96_000, "val": 2_000, "test": 2_000}
+FILES = {split: f"basic_{split}.tsv" for split in SPLITS}
 
 
 class ListOps:
@@ -80,23 +81,27 @@ def check_lengths(lengths: Lengths) -> Lengths:
 def write_listops(
     folder: Path, counts: dict[str, int], seed: int = 0, workers: int = 1, lengths: Lengths = LENGTHS
 ) -> Iterator[int]:
-    """Write `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`; yields the number of examples so far."""
+    """Write `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`; yields the number of examples so far.
+
+    They take their names together, at the end.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
     for split, count in counts.items():
-        part = folder / f"basic_{split}.tsv.part"
+        part = folder / f"{FILES[split]}.part"
         with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write("Source\tTarget\n")
             for words in in_order(ListOps(split, count, seed, lengths).words, count, workers):
                 file.write(f"{to_pairs(words)}\t{evaluate(words)}\n")
                 done += 1
                 yield done
-        part.replace(folder / f"basic_{split}.tsv")
+    for split in counts:
+        (folder / f"{FILES[split]}.part").replace(folder / FILES[split])
 
 
 def read_listops(folder: Path) -> Splits:
     """The three files of a folder, as published or as written here."""
-    return Splits(*(read_tsv(folder / f"basic_{split}.tsv") for split in SPLITS), folder=folder)
+    return Splits(*(read_tsv(folder / name) for name in FILES.values()), folder=folder)
 
 
 def read_tsv(file: Path) -> list[Example]:

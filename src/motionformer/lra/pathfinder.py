@@ -33,17 +33,22 @@ TURN = 0.35
 TURNS, SHARPEST = 12, 3.0
 """Angles tried for a dash, and how many times `TURN` the last of them deviates."""
 SPLITS = {"train": 160_000, "val": 20_000, "test": 20_000}
+FILES = {split: f"{split}.npz" for split in SPLITS}
 
 Points = NDArray[np.float64]
 Picture = NDArray[np.uint8]
 
 
 class Pathfinder:
-    """Made examples: item i depends on the seed, the split and i only; labels take turns."""
+    """Made examples: item i depends on the seed, the split and i only; labels take turns.
+
+    What was drawn for an example is kept, a kilobyte each: a hundred passes over them are no hundred drawings.
+    """
 
     def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
         self.split, self.seed = split, seed
         self.count = count_examples(split, count, SPLITS)
+        self._drawn: dict[int, tuple[Picture, int]] = {}
 
     def __len__(self) -> int:
         return self.count
@@ -60,7 +65,9 @@ class Pathfinder:
         return paint(contours, markers), label
 
     def __getitem__(self, index: int) -> Example:
-        return as_example(*self.picture(index))
+        if index not in self._drawn:
+            self._drawn[index] = self.picture(index)
+        return as_example(*self._drawn[index])
 
 
 def make_pathfinder(seed: int = 0) -> Splits:
@@ -69,7 +76,10 @@ def make_pathfinder(seed: int = 0) -> Splits:
 
 
 def write_pathfinder(folder: Path, counts: dict[str, int], seed: int = 0, workers: int = 1) -> Iterator[int]:
-    """Write `train.npz`, `val.npz`, `test.npz` (`pictures`, `labels`); yields the number of examples so far."""
+    """Write `train.npz`, `val.npz`, `test.npz` (`pictures`, `labels`); yields the number of examples so far.
+
+    They take their names together, at the end.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
     for split, count in counts.items():
@@ -79,10 +89,10 @@ def write_pathfinder(folder: Path, counts: dict[str, int], seed: int = 0, worker
             pictures[index], labels[index] = picture, label
             done += 1
             yield done
-        part = folder / f"{split}.npz.part"
-        with part.open("wb") as file:
+        with (folder / f"{FILES[split]}.part").open("wb") as file:
             np.savez_compressed(file, pictures=pictures, labels=labels)
-        part.replace(folder / f"{split}.npz")
+    for split in counts:
+        (folder / f"{FILES[split]}.part").replace(folder / FILES[split])
 
 
 def read_pathfinder(folder: Path) -> Splits:
@@ -92,7 +102,7 @@ def read_pathfinder(folder: Path) -> Splits:
         first, second = 8 * len(pictures) // 10, 9 * len(pictures) // 10
         parts = (range(first), range(first, second), range(second, len(pictures)))
         return Splits(*(Picked(pictures, part) for part in parts), folder=folder)
-    return Splits(*(_read_npz(folder / f"{split}.npz") for split in SPLITS), folder=folder)
+    return Splits(*(_read_npz(folder / name) for name in FILES.values()), folder=folder)
 
 
 def as_example(picture: Picture, label: int) -> Example:

@@ -48,6 +48,11 @@ class Run:
     evaluate_every: int = 0
     dev_examples: int | None = None
     """Evaluate on so many only, spread over all of them (a small machine); None is all."""
+    at_a_time: int | None = None
+    """Sequences of like length computed at once: unless said, some thousand tokens on a CPU and all of them elsewhere.
+
+    The gradient is that of the whole batch in any case; dropout and the starts of prototypes are drawn part by part.
+    """
 
     def complete(self, task: Task) -> "Run":
         steps = self.steps or task.steps
@@ -78,14 +83,9 @@ def train(
     out: Path,
     *,
     device: str = "cpu",
-    at_a_time: int | None = None,
     report: Callable[[int, Row], None] = lambda step, row: None,
 ) -> Result:
-    """Train (or go on training) in folder `out`; `report` hears of each step and of each evaluation.
-
-    A step computes `at_a_time` sequences of like length at once (some thousand tokens on a CPU, else all of them),
-    which changes its time and memory and nothing else: the gradient is that of the whole batch.
-    """
+    """Train (or go on training) in folder `out`; `report` hears of each step and of each evaluation."""
     run = run.complete(task)
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)  # weights, dropout and the start of the search for prototypes
@@ -95,22 +95,22 @@ def train(
     started = time.monotonic() - state.seconds
     dev = splits.dev if run.dev_examples is None else spread(splits.dev, run.dev_examples)
     for batch in training_batches(splits.train, run.batch, run.seed, state.step, run.steps):
-        loss = state.learn(batch.to(torch.device(device)).parts(at_a_time or _together(batch, device)))
+        loss = state.learn(batch.to(torch.device(device)).parts(run.at_a_time or _together(batch, device)))
         report(state.step, {"loss": loss})
         if state.step % run.evaluate_every == 0 or state.step == run.steps:
             state.seconds = time.monotonic() - started
-            row = state.judge(accuracy(state.model, dev, at_a_time, device))
+            row = state.judge(accuracy(state.model, dev, run.at_a_time, device))
             report(state.step, row)
             if state.is_best(row["dev_accuracy"]):
                 write_whole(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
             write_whole(out / "log.csv", _as_csv(state.rows))
             state.save(out / "last.pt")
-    return _finish(state, splits.test, out, at_a_time, device)
+    return _finish(state, splits.test, out, device)
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, examples: Examples, at_a_time: int | None = None, device: str = "cpu") -> float:
-    """The share of examples whose class the model gives; `at_a_time` as in `train`."""
+    """The share of examples whose class the model gives; `at_a_time` as in `Run`."""
     was_training = model.training
     model.eval()
     right = 0
@@ -204,14 +204,14 @@ class _State:
             torch.cuda.set_rng_state(of_cuda, self.device)
 
 
-def _finish(state: _State, test: Examples, out: Path, at_a_time: int | None, device: str) -> Result:
+def _finish(state: _State, test: Examples, out: Path, device: str) -> Result:
     """The result that lies there if it is that of this run on these data; else the test is done."""
     untested = Result(state.run, state.best, 0.0, state.best_step, state.seconds)
     tested = _tested(out / "result.json", untested, state.data)
     if tested is not None:
         return tested
     state.model.load_state_dict(_unpack(out / "best.pt")["model"])
-    result = replace(untested, test_accuracy=accuracy(state.model, test, at_a_time, device))
+    result = replace(untested, test_accuracy=accuracy(state.model, test, state.run.at_a_time, device))
     write_whole(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2))
     return result
 

@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.lra import Run, Splits, find_task, train
+from motionformer.lra import Run, Splits, train
 from motionformer.lra.attends import COMPARED
 from motionformer.lra.examples import Examples, spread
+from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.listops import make_listops
 from motionformer.lra.tasks import TASKS, Task
 from motionformer.reproduce.experiments import Experiment
@@ -41,55 +43,43 @@ MADE: dict[str, int | float | str] = {**READ, "steps": 600, "shortest": 100, "lo
 """Settings at the scale of a CPU. ListOps is short there: as long as published, nothing is learnt within an hour."""
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A task with its data, and how it is trained with each attention."""
+
+    task: Task
+    splits: Splits
+    origin: str  # of the data: a folder, or that they are made
+    settings: dict[str, Any]
+    folder: str  # where the runs of an attention lie, before its name
+
+    def runs(self, attend: str, seeds: int) -> list[Run]:
+        return [Run(self.task.name, attend, seed, **self.settings) for seed in range(seeds)]
+
+    def __str__(self) -> str:
+        train, test = len(self.splits.train), len(self.splits.test)
+        return f"{self.task.name} ({self.origin}): {train:,} training and {test:,} test sequences"
+
+
 def compare_attention(experiment: Experiment, request: Request) -> Outcome:
-    """Every way to compute attention on every task of the scale, with every seed."""
-    if request.scale == "paper":
-        return _original(experiment, request)
-    options = request.options(**(MADE if request.data is None else READ))
-    steps, batch, lr = options["steps"], options["batch"], options["lr"]
+    """Every way to compute attention on every task of the scale, with every seed; all data are opened before."""
+    is_small = request.scale == "cpu"
+    trials = _small(request) if is_small else _original(request)
     lines = []
-    for task, splits in _small(request, options).items():
-        chosen = [name for name in COMPARED if request.rows in f"{task}, {name}"]
-        for attend in chosen:
-            runs = [
-                Run(
-                    task,
-                    attend,
-                    seed,
-                    steps,
-                    batch,
-                    lr=lr,
-                    evaluate_every=max(1, steps // 6),
-                    dev_examples=options["dev"],
-                )
-                for seed in range(request.seeds)
-            ]
-            lines += _line(find_task(task), splits, runs, request)
-        if any(line.group == task for line in lines):
-            lines.append(Line("always the most frequent class", (100 * most_frequent(splits.test),), group=task))
+    for trial in trials:
+        name = trial.task.name
+        for attend in COMPARED:
+            if request.rows in f"{name}, {attend}":
+                lines += _line(trial, attend, request)
+        if is_small and any(line.group == name for line in lines):
+            lines.append(Line("always the most frequent class", (100 * most_frequent(trial.splits.test),), group=name))
     if not lines:
         raise no_finished_run(request)
-    about = f"{steps} steps of {batch} sequences, rate {lr}, {options['test']} test sequences at most"
-    if request.data is None:
-        about = f"ListOps of {options['shortest']} to {options['longest']} tokens (published: 500 to 2,000), {about}"
+    settings = "batch, steps and warm-up as published"
+    if is_small:
+        settings = "{steps} steps of {batch} sequences, rate {lr}".format(**trials[0].settings)
+    about = "; ".join((*map(str, trials), settings))
     return new_outcome(experiment, request, about, lines, measure="accuracy, %")
-
-
-def _small(request: Request, options: dict[str, Any]) -> dict[str, Splits]:
-    """The tasks of this scale: ListOps, made, or those whose files are below `--data`; a part of the test split."""
-    if request.data is None:
-        lengths = (options["shortest"], options["longest"])
-        try:
-            found = {"listops": make_listops(lengths=lengths)}
-        except ValueError as error:
-            raise RecipeError(f"shortest and longest: {error}") from error
-    else:
-        folders = {name: request.data / folder for name, folder in FOLDERS.items()}
-        found = {name: TASKS[name].read(folder) for name, folder in folders.items() if folder.is_dir()}
-        if not found:
-            raise RecipeError(f"none of the folders {', '.join(FOLDERS.values())} is in it.", request.data)
-    request.choose(f"{task}, {attend}" for task in found for attend in COMPARED)
-    return {name: replace(splits, test=spread(splits.test, options["test"])) for name, splits in found.items()}
 
 
 def most_frequent(examples: Examples) -> float:
@@ -98,56 +88,100 @@ def most_frequent(examples: Examples) -> float:
     return max(counts.values()) / len(examples)
 
 
-def _original(experiment: Experiment, request: Request) -> Outcome:
-    chosen = set(request.choose(f"{task}, {name}" for task in TASKS for name in COMPARED))
-    lines = []
-    for task in TASKS.values():
-        names = [name for name in COMPARED if f"{task.name}, {name}" in chosen]
-        splits = _open(task, request.data) if names and request.train else None
-        for name in names:
-            lines += _line(task, splits, [Run(task.name, name, seed) for seed in range(request.seeds)], request)
-    if not lines:
-        raise no_finished_run(request)
-    return new_outcome(experiment, request, "batch, steps and warm-up as published", lines, measure="accuracy, %")
+def _small(request: Request) -> list[_Trial]:
+    """ListOps, made short, or the tasks whose files are below `--data`; a part of their test splits."""
+    options = request.options(**(MADE if request.data is None else READ))
+    steps = options["steps"]
+    settings = {
+        **{key: options[key] for key in ("steps", "batch", "lr")},
+        "evaluate_every": max(1, steps // 6),
+        "dev_examples": options["dev"],
+    }
+    found = []
+    if request.data is None:
+        lengths = (options["shortest"], options["longest"])
+        try:
+            splits = make_listops(lengths=lengths)
+        except ValueError as error:
+            raise RecipeError(f"shortest and longest: {error}") from error
+        request.choose(f"listops, {attend}" for attend in COMPARED)
+        origin = f"made, {lengths[0]} to {lengths[1]} tokens where the paper has 500 to 2,000"
+        found.append(_Trial(TASKS["listops"], splits, origin, settings, f"listops-{lengths[0]}-{lengths[1]}"))
+    else:
+        there = {name: request.data / folder for name, folder in FOLDERS.items() if (request.data / folder).is_dir()}
+        if not there:
+            raise RecipeError(f"none of the folders {', '.join(FOLDERS.values())} is in it.", request.data)
+        for name in _chosen_tasks(request, there):
+            splits = TASKS[name].read(there[name])
+            found.append(_Trial(TASKS[name], splits, there[name].name, settings, f"{request.data_name}-{name}"))
+    return [replace(one, splits=replace(one.splits, test=spread(one.splits.test, options["test"]))) for one in found]
 
 
-def _open(task: Task, root: Path | None) -> Splits:
+def _original(request: Request) -> list[_Trial]:
+    if request.changes:
+        raise RecipeError("the original has its published settings; `motionformer lra train TASK` takes others.")
+    return [_published(TASKS[name], request.data) for name in _chosen_tasks(request, TASKS)]
+
+
+def _chosen_tasks(request: Request, names: Iterable[str]) -> list[str]:
+    """The tasks of which a row is asked for."""
+    rows = request.choose(f"{name}, {attend}" for name in names for attend in COMPARED)
+    return list(dict.fromkeys(row.partition(",")[0] for row in rows))
+
+
+def _published(task: Task, root: Path | None) -> _Trial:
     folder = None if root is None else root / FOLDERS[task.name]
     if folder is not None and folder.exists():
-        return task.read(folder)
+        return _Trial(task, task.read(folder), folder.name, {}, task.name)
     if task.make is None:
         raise RecipeError(f"{task.name} is not made here: put its files into {FOLDERS[task.name]} below --data.")
-    return task.make(0)
+    return _Trial(task, task.make(0), "made", {}, task.name)
 
 
-def _line(task: Task, splits: Splits | None, runs: list[Run], request: Request) -> list[Line]:
-    """One line of these runs: trained, or those that are finished; no line if none is."""
-    results = []
-    for run in runs:
-        folder = request.out / "runs" / f"{task.name}-{run.attend}" / f"seed-{run.seed}"
-        if splits is not None and request.train:
+def _line(trial: _Trial, attend: str, request: Request) -> list[Line]:
+    """One line of the runs with every seed: trained, or those that are finished; no line if none is."""
+    name = trial.task.name
+    results = {}
+    for run in trial.runs(attend, request.seeds):
+        folder = request.out / "runs" / f"{trial.folder}-{attend}" / f"seed-{run.seed}"
+        if request.train:
             device = "cuda" if torch.cuda.is_available() else "cpu"
-            result = train(task, splits, run, folder, device=device)
-            results.append((result.test_accuracy, result.seconds))
-            request.tell(f"{task.name}, {run.attend}, seed {run.seed}: {result.test_accuracy:.1%}")
+            tell = _Teller(f"{name}, {attend}, seed {run.seed}", request.tell)
+            result = train(trial.task, trial.splits, run, folder, device=device, report=tell)
+            results[run.seed] = result.test_accuracy, result.seconds
+            request.tell(f"{tell.what}: {result.test_accuracy:.1%} of test")
         elif (folder / "result.json").is_file():
-            results.append(_read_result(folder / "result.json", run.complete(task)))
+            stored = {**asdict(run.complete(trial.task)), **fingerprint(trial.splits)}
+            results[run.seed] = _read_result(folder / "result.json", stored)
     if not results:
         return []
-    published = dict(zip(COMPARED, PUBLISHED[task.name], strict=False)).get(runs[0].attend)
-    accuracies = tuple(100 * accuracy for accuracy, _ in results)
-    seconds = mean(seconds for _, seconds in results)
-    return [Line(runs[0].attend, accuracies, seconds, task.name, paper="" if published is None else f"{published:.2f}")]
+    published = dict(zip(COMPARED, PUBLISHED[name], strict=False)).get(attend)
+    accuracies = tuple(100 * accuracy for accuracy, _ in results.values())
+    seconds = mean(seconds for _, seconds in results.values())
+    paper = "" if published is None else f"{published:.2f}"
+    return [Line(attend, accuracies, seconds, name, paper=paper, seeds=tuple(results))]
 
 
-def _read_result(file: Path, run: Run) -> tuple[float, float]:
-    """Test accuracy and seconds of a finished run, which must be the one asked for."""
-    stored = json.loads(file.read_text(encoding="utf-8"))
-    differ = [
-        f"{key} {stored['run'].get(key)}, asked for {value}"
-        for key, value in asdict(run).items()
-        if stored["run"].get(key) != value
-    ]
+@dataclass(frozen=True)
+class _Teller:
+    """Says how a run stands at each evaluation."""
+
+    what: str
+    tell: Callable[[str], None]
+
+    def __call__(self, step: int, row: dict[str, float | int]) -> None:
+        if "dev_accuracy" in row:
+            self.tell(f"{self.what}: step {step}, loss {row['loss']:.3f}, {row['dev_accuracy']:.1%} of development")
+
+
+def _read_result(file: Path, asked: dict[str, object]) -> tuple[float, float]:
+    """Test accuracy and seconds of a finished run, which must be the one asked for, on the data asked for."""
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        there, figures = {**stored["run"], **stored["data"]}, (stored["test_accuracy"], stored["seconds"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecipeError("is no result of `motionformer lra train`, or a damaged one.", file) from error
+    differ = [f"{key} {there.get(key)}, asked for {value}" for key, value in asked.items() if there.get(key) != value]
     if differ:
         raise RecipeError(f"is of another run ({'; '.join(differ)}): give its settings, or another --out.", file)
-    return stored["test_accuracy"], stored["seconds"]
+    return figures

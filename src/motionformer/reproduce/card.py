@@ -19,19 +19,21 @@ def to_markdown(outcome: Outcome) -> str:
 
 
 def _table(lines: Sequence[Line], unit: str) -> str:
-    seeds = max((len(line.values) for line in lines), default=0)
+    seeds = sorted({seed for line in lines for seed in line.by_seed()})
     is_timed = any(line.seconds is not None for line in lines)
     has_paper = any(line.paper for line in lines)
     head = [unit, *(["paper"] if has_paper else [])]
-    head += ["mean", "± s.d.", *(f"seed {i}" for i in range(seeds))] if seeds > 1 else ["here"]
+    has_spread = len(seeds) > 1
+    head += ["mean", "± s.d.", *(f"seed {seed}" for seed in seeds)] if has_spread else ["here"]
     head += ["seconds"] if is_timed else []
     rows = []
     for line in lines:
         spread = (
-            [line.show(line.mean), "" if line.deviation is None else line.show(line.deviation)] if seeds > 1 else []
+            [line.show(line.mean), "" if line.deviation is None else line.show(line.deviation)] if has_spread else []
         )
         seconds = [f"{line.seconds:.0f}" if line.seconds is not None else ""] if is_timed else []
-        values = [*map(line.show, line.values), *[""] * (seeds - len(line.values))]
+        there = line.by_seed()
+        values = [line.show(there[seed]) if seed in there else "" for seed in seeds]
         rows.append([line.label, *([line.paper] if has_paper else []), *spread, *values, *seconds])
     table = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in table) + "\n"

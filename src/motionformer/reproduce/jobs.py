@@ -15,6 +15,7 @@ from motionformer.reproduce.experiments import Experiment, Row
 from motionformer.reproduce.own_videos import plan_row
 from motionformer.reproduce.request import Request
 from motionformer.training.finetune import write_lists
+from motionformer.training.folder import refuse_other_recipe
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import train
 from motionformer.training.shipped import find_recipe
@@ -110,10 +111,11 @@ def make_recipe(job: Job, *, write: bool = False) -> Recipe:
 
 
 def finished(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """The jobs whose run is complete, with its card."""
+    """The jobs whose run is complete, with its card. A run of another recipe in a job's place is an error."""
     for job in jobs:
         card = job.folder / "card.json"
         if card.is_file():
+            refuse_other_recipe(make_recipe(job))
             yield job, json.loads(card.read_text(encoding="utf-8"))
 
 

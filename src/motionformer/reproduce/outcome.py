@@ -21,6 +21,11 @@ class Line:
     group: str = ""
     x: float | None = None
     paper: str = ""  # the paper's figure, where no recipe's header has it
+    seeds: tuple[int, ...] = ()  # of the values; from 0 on unless said
+
+    def by_seed(self) -> dict[int, float]:
+        """The value of each seed that there is."""
+        return dict(zip(self.seeds or range(len(self.values)), self.values, strict=True))
 
     @property
     def mean(self) -> float:
@@ -66,7 +71,10 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Outcome":
-        lines = tuple(Line(**{**line, "values": tuple(line["values"])}) for line in values["lines"])
+        lines = tuple(
+            Line(**{**line, "values": tuple(line["values"]), "seeds": tuple(line.get("seeds", ()))})
+            for line in values["lines"]
+        )
         return cls(**{**values, "lines": lines})
 
 

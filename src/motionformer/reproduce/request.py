@@ -1,5 +1,6 @@
 """What was asked of an experiment: how large, how often, on what, with how many processes."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,6 @@ def _number(change: str, text: str, default: int | float | str) -> int | float:
         number: int | float = type(default)(text)  # type: ignore[assignment]
     except ValueError:
         number = 0
-    if number <= 0:
+    if not 0 < number < math.inf:  # nor no number at all
         raise RecipeError(f"{change!r}: it takes a number above zero, such as {default}.")
     return number

@@ -23,17 +23,19 @@ def train_table(experiment: Experiment, request: Request) -> Outcome:
 
 def collect(experiment: Experiment, jobs: Sequence[Job], request: Request) -> Outcome:
     """The table of the jobs that are finished; rows without a finished run are left out."""
-    found: dict[str, list[tuple[Job, dict[str, Any]]]] = {}
+    found: dict[str, list[tuple[Job, dict[str, Any]]]] = {job.row.label: [] for job in jobs}  # in the table's order
     for job, card in finished(jobs):
-        found.setdefault(job.row.label, []).append((job, card))
+        found[job.row.label].append((job, card))
     cards = [card for runs in found.values() for _, card in runs]
     steps = max((card["plan"]["total_steps"] for card in cards), default=0)
     clips = max((card["data"]["val"]["clips"] for card in cards), default=0)
-    lines = tuple(_line(label, runs) for label, runs in found.items())
+    lines = tuple(_line(label, runs) for label, runs in found.items() if runs)
     return new_outcome(experiment, request, f"{steps} steps, {clips} held-out clips", lines)
 
 
 def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
     row = runs[0][0].row
-    values = tuple(100 * last_score(card["results"]["last"]) for _, card in sorted(runs, key=lambda run: run[0].seed))
-    return Line(label, values, mean(card["seconds"] for _, card in runs), row.group, row.x)
+    scores = {job.seed: 100 * last_score(card["results"]["last"]) for job, card in runs}
+    seeds = tuple(sorted(scores))
+    values = tuple(scores[seed] for seed in seeds)
+    return Line(label, values, mean(card["seconds"] for _, card in runs), row.group, row.x, seeds=seeds)
