@@ -11,7 +11,8 @@ import typer
 REPRODUCE_HELP = """Run a table or figure of the paper; without a name, list them.
 
 `--scale cpu` is the same comparison on what is built in, with a tiny model: minutes to hours on a processor. With
-`--data` it is made on your own: class folders of videos (t2 to a3), a DAVIS folder (a6). `--scale paper` is the
+`--data` it is made on your own: class folders of videos (t2 to a3), a DAVIS folder (a6), a folder with files of Long
+Range Arena (t5). `--scale paper` is the
 original: the published recipes (`data.train=… data.val=…`), tasks (t5: `--data FOLDER`) and weights.
 A killed experiment goes on where it stopped; what is finished is not done again.
 
@@ -23,7 +24,9 @@ A killed experiment goes on where it stopped; what is finished is not done again
 
     motionformer reproduce t4 --data gestures/ --seeds 3
 
-    motionformer reproduce t5 --seeds 1 steps=500
+    motionformer reproduce t5 --seeds 1 shortest=50 longest=100
+
+    motionformer reproduce t3m --rows Orthoformer
 
     motionformer reproduce a6 --data DAVIS weights=dinov2_vits14.safetensors
 
