@@ -90,6 +90,15 @@ def test_other_parts_are_another_run(tmp_path: Path) -> None:
         train(TASK, SPLITS, replace(RUN, steps=2, evaluate_every=1, at_a_time=3), tmp_path)
 
 
+def test_runs_from_before_a_setting_existed_go_on(tmp_path: Path) -> None:
+    run = replace(RUN, steps=2, evaluate_every=1)
+    train(TASK, SPLITS, run, tmp_path)
+    last = torch.load(tmp_path / "last.pt", weights_only=True)
+    del last["run"]["at_a_time"]
+    torch.save(last, tmp_path / "last.pt")
+    assert train(TASK, SPLITS, run, tmp_path).best_step in (1, 2)
+
+
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
     short = replace(RUN, steps=3, evaluate_every=3)
     states = []

@@ -188,10 +188,8 @@ class _State:
         content = _unpack(file)
         data = content.get("data", self.data)  # runs that do not say what they were on go on with any
         stored, asked = {**content["run"], **data}, {**asdict(self.run), **self.data}
-        if stored != asked:
-            differ = ", ".join(
-                f"{key} {stored.get(key)} → {asked[key]}" for key in asked if stored.get(key) != asked[key]
-            )
+        differ = ", ".join(f"{key} {stored.get(key)} → {asked[key]}" for key in asked if stored.get(key) != asked[key])
+        if differ:  # a setting that is newer than the run was at its default
             raise CheckpointError(f"{file} belongs to another run ({differ}). Take another --out, or remove it.")
         self.model.load_state_dict(content["model"])
         self.optimiser.load_state_dict(content["optimiser"])
