@@ -21,8 +21,9 @@ def written_whole(file: Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(file)
-    except OSError as error:  # a full disk does not say which file it was
-        error.filename = error.filename or str(file)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # a full disk does not say which file it was
+            error.filename = str(file)
         raise
     finally:
         aside.unlink(missing_ok=True)
