@@ -202,6 +202,8 @@ _ALL = (
         "Long Range Arena: exact, Performer, Nyström, Orthoformer",
         "LRA",
         here="short ListOps, or files of tasks",
+        published="five tasks, and ListOps at its full length, where Orthoformer-64 did not come out here "
+        "([Long Range Arena](lra.md#4-listops-itself))",
     ),
     Experiment(
         "a3",
