@@ -1,5 +1,6 @@
 """`motionformer track`, as a user types it."""
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,6 +55,20 @@ def test_pictures_instead_of_a_video(folder: Path) -> None:
     result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
     assert result.exit_code == 0, result.output
     assert [file.name for file in sorted((folder / "pictures").iterdir())][-1] == "00010.png"
+
+
+def test_json_says_what_was_followed_and_where(folder: Path) -> None:
+    first = read_mask(folder / "first.png")
+    first[0, :3] = 2
+    write_mask(folder / "first.png", first)
+    words = ["--mask", str(folder / "first.png"), "--model", "copy", "--masks", str(folder / "masks"), "--json"]
+    result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
+    assert json.loads(result.stdout) == {
+        "video": str(folder / "disc.mp4"),
+        "frames": 11,
+        "objects": [{"number": 1, "frames": 11}, {"number": 2, "frames": 11}],
+        "masks": str(folder / "masks"),
+    }
 
 
 def test_errors(folder: Path) -> None:

@@ -41,8 +41,9 @@ def run(
     seeds: int = 1,
     data: Path | None = None,
     collect: bool = False,
+    processes: int = 1,
 ) -> Outcome:
-    request = Request(out, seeds=seeds, rows=rows, changes=changes, threads=1, data=data, train=not collect)
+    request = Request(out, "cpu", seeds, rows, data, changes, processes, threads=1, train=not collect)
     return run_experiment(EXPERIMENTS[name], request)
 
 
@@ -84,7 +85,7 @@ def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.Mo
     errors = path_error(model, MotionBenchmark("easy", "test", 8, frames=8, size=model.config.input.height))
     measured = [errors.peak_whole.overall, errors.whole.overall, errors.whole.stay]
     assert [outcome.lines[i].mean for i in (0, 2, -1)] == pytest.approx(measured)
-    assert (tmp_path / "a4-cpu-rows-maps.png").stat().st_size > 10_000
+    assert (tmp_path / "a4-cpu-rows-t-maps.png").stat().st_size > 10_000
     with pytest.raises(RecipeError, match="motionformer trace"):
         run("a4", tmp_path, data=tmp_path)
 
@@ -194,6 +195,21 @@ def test_t5_trains_every_attention_and_goes_on(tmp_path: Path) -> None:
         run("t5", tmp_path, data=tmp_path)
 
 
+def test_t5_in_several_processes_gives_the_same(tmp_path: Path) -> None:
+    settings = ("steps=2", "batch=2", "dev=4", "test=8")
+    alone, together = (
+        run("t5", tmp_path / str(count), *settings, rows="orthoformer-64", seeds=2, processes=count) for count in (1, 2)
+    )
+    assert [(line.values, line.seeds) for line in together.lines] == [(line.values, line.seeds) for line in alone.lines]
+
+
+@pytest.mark.parametrize("name", ["t3m", "a5", "a6"])
+def test_what_trains_nothing_refuses_processes(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="one after the other: leave --processes out"):
+        run(name, tmp_path, processes=2)
+    assert not list(tmp_path.iterdir())
+
+
 def test_t5_on_the_files_that_are_there(tmp_path: Path) -> None:
     """Reviews lie class by class: the part of them that is tested and judged on holds both."""
     for part in ("train", "test"):
@@ -209,7 +225,7 @@ def test_t5_on_the_files_that_are_there(tmp_path: Path) -> None:
         ("text", "always the most frequent class", ""),
     ]
     assert outcome.lines[1].values == (50.0,)
-    assert outcome.stem == "t5-cpu-lra-rows"
+    assert outcome.stem == "t5-cpu-lra-rows-text-exact"
     with pytest.raises(RecipeError, match="no row has 'listops' in its name; there are: text, exact"):
         run("t5", tmp_path / "out", data=tmp_path / "lra", rows="listops")
 
@@ -283,7 +299,7 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["reproduce", "a6", "--rows", "copied", "--out", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["lines"][0]["label"] == "the first mask, copied"
-    assert (tmp_path / "a6-cpu-rows.png").is_file()
+    assert (tmp_path / "a6-cpu-rows-copied.png").is_file()
 
 
 @pytest.mark.parametrize("name", ["t3m", "t5", "a4", "a5", "a6"])
@@ -304,7 +320,10 @@ def test_rows_do_not_replace_the_whole_table(tmp_path: Path) -> None:
     command = ["reproduce", "a5", "--out", str(tmp_path), "--rows", "orthoformer-64"]
     assert CliRunner().invoke(app, command).exit_code == 0
     assert {file.name for file in tmp_path.iterdir() if file not in whole} == {
-        f"a5-cpu-rows.{suffix}" for suffix in ("json", "md", "png")
+        f"a5-cpu-rows-orthoformer-64.{suffix}" for suffix in ("json", "md", "png")
     }
     assert all(file.read_bytes() == content for file, content in whole.items())
     assert [outcome.rows for outcome in read_outcomes(tmp_path)] == [""]  # nor are they on the page
+    assert CliRunner().invoke(app, [*command[:-1], "performer, 256"]).exit_code != 0  # no such row
+    assert CliRunner().invoke(app, [*command[:-1], "joint-base"]).exit_code == 0
+    assert len(list(tmp_path.glob("a5-cpu-rows-*.json"))) == 2  # nor does one part replace another

@@ -32,6 +32,8 @@ VIDEO is a file or a folder of frames. The mask is a png of the frames' size: ob
     motionformer track dog.mp4 --mask first.png --model dinov2_vits14.safetensors --from-image --overlay tracked.mp4
 
     motionformer track frames/ --mask first.png --model k400_motionformer_224_16x4 --masks masks --height 336
+
+    motionformer track dog.mp4 --mask first.png --model motion-tiny --masks masks --json
 """
 
 
@@ -55,11 +57,14 @@ def track(
     stretch: StretchOption = True,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was followed, and where, as JSON.")] = False,
 ) -> None:
+    import json
+
     from rich.console import Console
     from rich.progress import track as with_progress
 
-    from motionformer.davis.masks import read_mask
+    from motionformer.davis.masks import object_numbers, read_mask
     from motionformer.davis.places import check_track_places
     from motionformer.davis.run import check_first_mask, track_video
     from motionformer.errors import VideoError
@@ -77,14 +82,22 @@ def track(
         there = set(masks.glob("*.png")) if masks is not None else set()
         running = track_video(opened, first, tracker, masks=masks, overlay=overlay)
         total, count = opened.metadata.num_frames, 0
+        seen = dict.fromkeys(object_numbers(first), 0)
         try:
-            for _ in with_progress(running, "following", total, console=Console(stderr=True), transient=True):
+            for found in with_progress(running, "following", total, console=Console(stderr=True), transient=True):
                 count += 1
+                for number in object_numbers(found):
+                    seen[number] += 1
         except VideoError:
             typer.echo(f"{count} of {total} frames were followed before an error; what they gave is kept:", err=True)
             raise
-    written = " and ".join(str(place) for place in (overlay, masks) if place is not None)
-    Console(highlight=False, soft_wrap=True).print(f"{count} frames: {written}", markup=False)
+    places = {"overlay": overlay, "masks": masks}
+    written = {name: str(place) for name, place in places.items() if place is not None}
+    if as_json:
+        objects = [{"number": number, "frames": frames} for number, frames in seen.items()]
+        typer.echo(json.dumps({"video": str(video), "frames": count, "objects": objects, **written}))
+    else:
+        typer.echo(f"{count} frames: {' and '.join(written.values())}")
     older = sum(masks is not None and file not in {masks / f"{i:05d}.png" for i in range(count)} for file in there)
     if older:
         typer.echo(f"{masks} held {older} other png files, which are not of this video.", err=True)

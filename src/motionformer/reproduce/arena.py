@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.lra import Run, Splits, train
+from motionformer.lra import Result, Run, Splits, train
 from motionformer.lra.attends import COMPARED
 from motionformer.lra.examples import Examples, spread
 from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.listops import make_listops
 from motionformer.lra.tasks import TASKS, Task
+from motionformer.reproduce.at_once import at_once
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.jobs import no_finished_run
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
@@ -43,6 +44,10 @@ MADE: dict[str, int | float | str] = {**READ, "steps": 600, "shortest": 100, "lo
 """Settings at the scale of a CPU. ListOps is short there: as long as published, nothing is learnt within an hour."""
 
 
+Found = dict[tuple[str, str, int], tuple[float, float]]
+"""Task, attention and seed → test accuracy and seconds."""
+
+
 @dataclass(frozen=True)
 class _Trial:
     """A task with its data, and how it is trained with each attention."""
@@ -53,24 +58,58 @@ class _Trial:
     settings: dict[str, Any]
     folder: str  # where the runs of an attention lie, before its name
 
-    def runs(self, attend: str, seeds: int) -> list[Run]:
-        return [Run(self.task.name, attend, seed, **self.settings) for seed in range(seeds)]
+    def jobs(self, attend: str, request: Request) -> list["_Job"]:
+        """One with each seed."""
+        place = request.out / "runs" / f"{self.folder}-{attend}"
+        runs = [Run(self.task.name, attend, seed, **self.settings) for seed in range(request.seeds)]
+        return [_Job(self, run, place / f"seed-{run.seed}", request.threads, request.tell) for run in runs]
 
     def __str__(self) -> str:
         train, test = len(self.splits.train), len(self.splits.test)
         return f"{self.task.name} ({self.origin}): {train:,} training and {test:,} test sequences"
 
 
+@dataclass(frozen=True)
+class _Job:
+    """One run of a trial, and who hears of it."""
+
+    trial: _Trial
+    run: Run
+    folder: Path
+    threads: int
+    tell: Callable[[str], None]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.run.task, self.run.attend, self.run.seed
+
+    def __str__(self) -> str:
+        return "{}, {}, seed {}".format(*self.key)
+
+    def __call__(self, step: int, row: dict[str, float | int]) -> None:
+        """Say how the run stands at each evaluation."""
+        if "dev_accuracy" in row:
+            self.tell(f"{self}: step {step}, loss {row['loss']:.3f}, {row['dev_accuracy']:.1%} of development")
+
+
 def compare_attention(experiment: Experiment, request: Request) -> Outcome:
     """Every way to compute attention on every task of the scale, with every seed; all data are opened before."""
     is_small = request.scale == "cpu"
     trials = _small(request) if is_small else _original(request)
+    asked = [
+        job
+        for trial in trials
+        for attend in COMPARED
+        if request.rows in f"{trial.task.name}, {attend}"
+        for job in trial.jobs(attend, request)
+    ]
+    found = _train_all(asked, request) if request.train else _finished(asked)
     lines = []
     for trial in trials:
         name = trial.task.name
         for attend in COMPARED:
-            if request.rows in f"{name}, {attend}":
-                lines += _line(trial, attend, request)
+            by_seed = {seed: figures for (task, way, seed), figures in found.items() if (task, way) == (name, attend)}
+            lines += _line(by_seed, name, attend)
         if is_small and any(line.group == name for line in lines):
             lines.append(Line("always the most frequent class", (100 * most_frequent(trial.splits.test),), group=name))
     if not lines:
@@ -138,40 +177,41 @@ def _published(task: Task, root: Path | None) -> _Trial:
     return _Trial(task, task.make(0), "made", {}, task.name)
 
 
-def _line(trial: _Trial, attend: str, request: Request) -> list[Line]:
-    """One line of the runs with every seed: trained, or those that are finished; no line if none is."""
-    name = trial.task.name
-    results = {}
-    for run in trial.runs(attend, request.seeds):
-        folder = request.out / "runs" / f"{trial.folder}-{attend}" / f"seed-{run.seed}"
-        if request.train:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            tell = _Teller(f"{name}, {attend}, seed {run.seed}", request.tell)
-            result = train(trial.task, trial.splits, run, folder, device=device, report=tell)
-            results[run.seed] = result.test_accuracy, result.seconds
-            request.tell(f"{tell.what}: {result.test_accuracy:.1%} of test")
-        elif (folder / "result.json").is_file():
-            stored = {**asdict(run.complete(trial.task)), **fingerprint(trial.splits)}
-            results[run.seed] = _read_result(folder / "result.json", stored)
-    if not results:
+def _train_all(jobs: Sequence[_Job], request: Request) -> Found:
+    """Train what is not finished, some at the same time."""
+    results: Found = {}
+    for job, result in at_once(_train, jobs, request.processes):
+        request.tell(f"{job}: {result.test_accuracy:.1%} of test")
+        results[job.key] = result.test_accuracy, result.seconds
+    return results
+
+
+def _train(job: _Job) -> Result:
+    torch.set_num_threads(job.threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return train(job.trial.task, job.trial.splits, job.run, job.folder, device=device, report=job)
+
+
+def _finished(jobs: Sequence[_Job]) -> Found:
+    """What lies there of these runs."""
+    results: Found = {}
+    for job in jobs:
+        if (job.folder / "result.json").is_file():
+            asked = {**asdict(job.run.complete(job.trial.task)), **fingerprint(job.trial.splits)}
+            results[job.key] = _read_result(job.folder / "result.json", asked)
+    return results
+
+
+def _line(by_seed: dict[int, tuple[float, float]], name: str, attend: str) -> list[Line]:
+    """One line of the runs with every seed; none if there is no run."""
+    if not by_seed:
         return []
     published = dict(zip(COMPARED, PUBLISHED[name], strict=False)).get(attend)
-    accuracies = tuple(100 * accuracy for accuracy, _ in results.values())
-    seconds = mean(seconds for _, seconds in results.values())
+    seeds = tuple(sorted(by_seed))
+    accuracies = tuple(100 * by_seed[seed][0] for seed in seeds)
+    seconds = mean(seconds for _, seconds in by_seed.values())
     paper = "" if published is None else f"{published:.2f}"
-    return [Line(attend, accuracies, seconds, name, paper=paper, seeds=tuple(results))]
-
-
-@dataclass(frozen=True)
-class _Teller:
-    """Says how a run stands at each evaluation."""
-
-    what: str
-    tell: Callable[[str], None]
-
-    def __call__(self, step: int, row: dict[str, float | int]) -> None:
-        if "dev_accuracy" in row:
-            self.tell(f"{self.what}: step {step}, loss {row['loss']:.3f}, {row['dev_accuracy']:.1%} of development")
+    return [Line(attend, accuracies, seconds, name, paper=paper, seeds=seeds)]
 
 
 def _read_result(file: Path, asked: dict[str, object]) -> tuple[float, float]:

@@ -48,7 +48,7 @@ def to_card(experiment: Experiment, outcome: Outcome) -> str:
 
 
 def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> list[Path]:
-    """`ID-SCALE[-DATA][-rows].json`, `.md` (the card) and `.png`, each whole or not at all."""
+    """`ID-SCALE[-DATA][-rows-TEXT].json`, `.md` (the card) and `.png`, each whole or not at all."""
     text = json.dumps(outcome.to_dict(), indent=1, ensure_ascii=False) + "\n"
     picture = io.BytesIO()
     draw(experiment, outcome).savefig(picture, format="png", dpi=130)

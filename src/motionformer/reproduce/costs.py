@@ -27,6 +27,7 @@ ENCODER = "ListOps encoder, 2,048 tokens: G multiply-adds"
 
 def count_costs(experiment: Experiment, request: Request) -> Outcome:
     """Multiply-adds twice, memory once, and the encoder of Long Range Arena."""
+    request.refuse_processes()
     if request.data is not None or request.changes:
         raise RecipeError("costs are counted: there is nothing to read and nothing to change.")
     chosen = request.choose(dict.fromkeys((*PUBLISHED, *COMPARED)))

@@ -48,6 +48,7 @@ CLIP = 4
 
 def follow_objects(experiment: Experiment, request: Request) -> Outcome:
     """J, F and their mean for every tracker."""
+    request.refuse_processes()
     options = request.options(weights="", small=128, middle=240, full=480)
     for key in ("small", "middle", "full"):
         if options[key] < MIN_HEIGHT:

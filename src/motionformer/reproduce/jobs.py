@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from motionformer.errors import RecipeError
+from motionformer.reproduce.at_once import at_once
 from motionformer.reproduce.experiments import Experiment, Row
 from motionformer.reproduce.own_videos import plan_row
 from motionformer.reproduce.request import Request
@@ -74,23 +74,9 @@ def run_folder(row: Row, seed: int, request: Request) -> Path:
 def train_jobs(jobs: Sequence[Job], request: Request) -> None:
     """Train them here, or in several processes at the same time. The first error stops the rest."""
     distinct = list({job.folder: job for job in jobs}.values())
-    for number, (job, score) in enumerate(_train_all(distinct, request), 1):
+    done = at_once(partial(train_job, threads=request.threads), distinct, request.processes)
+    for number, (job, score) in enumerate(done, 1):
         request.tell(f"{number} of {len(distinct)}: {job.row.label}, seed {job.seed}: {score:.1%}")
-
-
-def _train_all(jobs: Sequence[Job], request: Request) -> Iterator[tuple[Job, float]]:
-    """Each job with its score, as they end."""
-    if request.processes == 1:
-        yield from ((job, train_job(job, request.threads)) for job in jobs)
-        return
-    context = get_context("spawn")  # a fork of a process with threads can hang
-    with ProcessPoolExecutor(request.processes, mp_context=context) as pool:
-        running = {pool.submit(train_job, job, request.threads): job for job in jobs}
-        try:
-            yield from ((running[done], done.result()) for done in as_completed(running))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def train_job(job: Job, threads: int) -> float:

@@ -10,7 +10,7 @@ from motionformer.errors import RecipeError
 from motionformer.models import Motionformer
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.jobs import choose_rows, only_finished, plan_jobs, train_jobs
-from motionformer.reproduce.outcome import Line, Outcome, new_outcome
+from motionformer.reproduce.outcome import Line, Outcome, file_stem, new_outcome
 from motionformer.reproduce.request import Request
 from motionformer.trace import PathErrors, compare, path_error
 from motionformer.weights import load_model
@@ -42,7 +42,7 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
             f"{job.row.label}, seed {job.seed}: {errors.peak_whole.overall:.2f} patches where it looks most"
             f" ({before.peak_whole.overall:.2f} untrained), {errors.whole.overall:.2f} on average"
         )
-    picture = request.out / f"{experiment.id}-{request.scale}{'-rows' if request.rows else ''}-maps.png"
+    picture = request.out / f"{file_stem(experiment.id, request.scale, '', request.rows)}-maps.png"
     models: dict[str, Path] = {}
     for job in jobs:
         models.setdefault(job.row.label, job.folder / "model")

@@ -27,6 +27,7 @@ RATIO, SIZE = "of exact", "GB beyond weights and gradients"
 
 def measure_memory(experiment: Experiment, request: Request) -> Outcome:
     """A training step of each model in a process of its own; what exact attention takes is always measured."""
+    request.refuse_processes()
     if request.data is not None or request.changes or request.scale == "paper":
         raise RecipeError("memory is measured with the models of the paper on one clip of noise: nothing can be given.")
     if not request.train:

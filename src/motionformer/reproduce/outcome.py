@@ -1,6 +1,7 @@
 """What an experiment gave: figures of every seed. `card.py` writes it down, `picture.py` draws it."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,8 +60,7 @@ class Outcome:
 
     @property
     def stem(self) -> str:
-        """Of its files' names; a part of the table has another than the whole, which it does not replace."""
-        return "-".join(filter(None, (self.id, self.scale, self.data, self.rows and "rows")))
+        return file_stem(self.id, self.scale, self.data, self.rows)
 
     def unit(self, group: str) -> str:
         """What the figures of a group are."""
@@ -76,6 +76,12 @@ class Outcome:
             for line in values["lines"]
         )
         return cls(**{**values, "lines": lines})
+
+
+def file_stem(name: str, scale: str, data: str, rows: str) -> str:
+    """Of the files of an outcome; a part of the table has another than the whole, or another part: none is replaced."""
+    part = f"rows-{re.sub(r'[^0-9A-Za-z]+', '-', rows).strip('-')}" if rows else ""
+    return "-".join(filter(None, (name, scale, data, part)))
 
 
 def new_outcome(experiment: Experiment, request: Request, about: str, lines: Sequence[Line], **more: str) -> Outcome:

@@ -11,6 +11,10 @@ from motionformer.errors import RecipeError
 Scale = Literal["cpu", "paper"]
 
 
+def _say_nothing(line: str) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Request:
     """`tell` hears a line whenever a part is done."""
@@ -25,7 +29,7 @@ class Request:
     threads: int = 1
     train: bool = True  # False: collect what is there
     command: str = ""
-    tell: Callable[[str], None] = lambda line: None
+    tell: Callable[[str], None] = _say_nothing
 
     @property
     def data_name(self) -> str:
@@ -34,6 +38,11 @@ class Request:
             return ""
         place = self.data.resolve()
         return place.name if place.is_dir() else place.stem
+
+    def refuse_processes(self) -> None:
+        """For an experiment whose rows are computed one after the other."""
+        if self.processes > 1:
+            raise RecipeError("its rows are computed one after the other: leave --processes out, or give --threads.")
 
     def choose(self, names: Iterable[str]) -> list[str]:
         """The rows asked for, of those with these names; none is an error that says which there are."""
