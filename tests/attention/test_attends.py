@@ -182,6 +182,46 @@ def test_half_precision_is_close(attend: object) -> None:
     assert (found.float() - expected).abs().mean() < 0.1
 
 
+@every
+@pytest.mark.parametrize("how", ["half", "autocast"])
+def test_float16_keeps_what_long_queries_find(attend: object, how: str) -> None:
+    """Queries of trained models are long, and the features of a Performer then span more than float16 can say."""
+    q, k, v = (x * size for x, size in zip(qkv(dtype=torch.float32), (4, 4, 1), strict=True))
+    one = made(attend).float()
+    expected = one(q, k, v, 4)
+    if how == "half":
+        found = one.half()(q.half(), k.half(), v.half(), 4)
+    else:
+        with torch.autocast("cpu", torch.float16):
+            found = one(q.half(), k.half(), v.half(), 4)
+    assert (found.float() - expected).norm() / expected.norm() < 0.05
+
+
+@every
+@pytest.mark.parametrize("shift", [-95.0, 100.0])
+def test_what_all_keys_of_a_frame_share_changes_nothing(attend: object, shift: float) -> None:
+    q, k, v = qkv(dtype=torch.float32)
+    one = made(attend).float()
+    bias = torch.randn(2, 24)
+    moved = bias.unflatten(1, (4, 6)) + shift * torch.tensor([0.0, 1.0, 1.0, 0.5])[:, None]
+    if isinstance(one, SpaceTimeNormAttention):  # its frames share a softmax
+        moved = bias + shift
+    found, expected = (one(q, k, v, 4, key_bias=x.reshape(2, 24)) for x in (moved, bias))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@every
+def test_an_empty_batch_stays_empty(attend: object) -> None:
+    assert made(attend)(*qkv(b=0), 4).shape == (0, 3, 24, 4, D)
+
+
+def test_nystrom_takes_queries_of_no_grid() -> None:
+    q, k, v = qkv(n=3)
+    found = NystromAttention(8)(q, k, v, 4)
+    torch.testing.assert_close(found, ExactAttention()(q, k, v, 4), atol=2.0, rtol=0)  # three landmarks: a rough answer
+    assert found.shape == (2, 3, 3, 4, D)
+
+
 def test_a_generator_decides_every_draw() -> None:
     q, k, v = qkv()
     for options in ({"choice": "random"}, {"choice": "orthogonal"}, {"subsample": 2}):

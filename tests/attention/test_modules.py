@@ -6,7 +6,14 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from motionformer import DividedAttention, JointAttention, OrthoformerAttention, TrajectoryAttention, record_attention
+from motionformer import (
+    DividedAttention,
+    JointAttention,
+    OrthoformerAttention,
+    TrajectoryAttention,
+    create_model,
+    record_attention,
+)
 from motionformer.attention import NystromAttention, TemporalAverage
 from motionformer.attention import follow as following
 from motionformer.attention.follow import Projections, follow
@@ -88,11 +95,39 @@ class TestTrajectory:
         x = torch.randn(1, 1 + 2 * 2, 4, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(lambda x, *_: ours(x, 2), (x, *ours.parameters()))
 
-    def test_gradients_through_prototypes(self) -> None:
-        """Prototypes are constants for the gradient, so check it where they do not depend on the input."""
-        ours = TrajectoryAttention(4, 2, attend=OrthoformerAttention(3)).double().eval()
-        x = torch.randn(1, 1 + 2 * 3, 4, dtype=torch.float64)
-        assert torch.autograd.gradcheck(lambda _: ours(x, 2), (ours.time.to_value.weight,))
+    def test_gradients_through_prototypes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Prototypes are constants for the gradient: with fixed ones, it is that of finite differences."""
+        attend = OrthoformerAttention(3)
+        fixed = torch.randn(1, 2, 1, 3, 2, dtype=torch.float64)
+        monkeypatch.setattr(attend, "_choose", lambda *inputs: fixed)
+        ours = TrajectoryAttention(4, 2, attend=attend).double().eval()
+        x = torch.randn(1, 1 + 2 * 3, 4, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda x: ours(x, 2), (x,))
+
+    def test_a_hidden_own_frame_is_not_seen(self) -> None:
+        """Queries of frame 3 look into a context whose frame 3 is padding: what that holds changes nothing."""
+        ours, x, context = module(), clip(), clip()
+        mask = torch.ones(2, 21, dtype=torch.bool)
+        mask[:, -5:] = False
+        found = ours(x, 4, context=context, key_mask=mask)
+        context[:, -5:] = 7.0
+        torch.testing.assert_close(ours(x, 4, context=context, key_mask=mask), found)
+
+    def test_torch_func_gives_gradients_of_each_clip(self) -> None:
+        ours, x = module(), clip()
+        weights = dict(ours.named_parameters())
+
+        def loss(weights: dict[str, Tensor], one: Tensor) -> Tensor:
+            return torch.func.functional_call(ours, weights, (one[None], 4)).square().sum()
+
+        each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness="error")(weights, x)
+        ours(x, 4).square().sum().backward()
+        for name, parameter in ours.named_parameters():
+            torch.testing.assert_close(each[name].sum(dim=0), parameter.grad)
+
+    def test_tensors_without_data_will_do(self) -> None:
+        with torch.device("meta"):
+            assert TrajectoryAttention(C, H)(torch.empty(2, 21, C), 4).shape == (2, 21, C)
 
     @pytest.mark.parametrize("block_elements", [1 << 20, 2 * 2 * H * C])  # one block, and blocks of two queries
     def test_written_out_backward_equals_autograd(self, block_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +285,12 @@ class TestEvery:
             JointAttention(10, 4)
 
 
+@every
+def test_an_empty_batch_stays_empty(make) -> None:  # type: ignore[no-untyped-def]
+    mask = torch.ones(0, 21, dtype=torch.bool)
+    assert make(1).double()(clip(b=0), 4, key_mask=mask).shape == (0, 21, C)
+
+
 class TestRecord:
     @every
     def test_recording_changes_nothing_and_leaves_nothing(self, make) -> None:  # type: ignore[no-untyped-def]
@@ -278,6 +319,34 @@ class TestRecord:
         pooled = torch.einsum("bhnfs,bhnf,bhfsd->bnhd", record.space, record.time, patches).flatten(2)
         first = torch.einsum("bhpm,bhmd->bphd", record.prefix[:, :, :, 0], value).flatten(2)
         torch.testing.assert_close(ours.proj(torch.cat((first, pooled), dim=1)), out)
+
+    @pytest.mark.parametrize("generator", [None, 3])
+    def test_random_draws_and_dropout_are_those_of_the_pass(self, generator: int | None) -> None:
+        """In training too, the output follows from the recorded maps; and a second pass replaces the first."""
+        own = None if generator is None else torch.Generator().manual_seed(generator)
+        attend = OrthoformerAttention(4, choice="random", dropout=0.3, generator=own)
+        ours = JointAttention(C, H, attend=attend).double().train()
+        with record_attention(ours) as records:
+            ours(clip(), 4)
+            x = clip()
+            out = ours(x, 4)
+        value = ours.qkv(x).chunk(3, dim=-1)[2].unflatten(-1, (H, -1)).transpose(1, 2)
+        pooled = torch.einsum("bhnfs,bhsd->bnhd", records[""].space, value).flatten(2)
+        torch.testing.assert_close(ours.proj(pooled), out)
+
+    def test_what_is_computed_twice_is_recorded_without_gradients_only(self) -> None:
+        ours, x = module(recompute=True), clip()
+        with record_attention(ours) as records:
+            with pytest.raises(ValueError, match="nothing is recorded yet"):
+                _ = records[""].space
+            with pytest.raises(ValueError, match=r"record it in no_grad\(\)"):
+                ours(x, 4)
+            with torch.no_grad():
+                ours(x, 4)
+            assert records[""].space.shape == (2, H, 20, 4, 5)
+        model = create_model("motionformer-tiny", checkpointing=True)
+        with record_attention(model), pytest.raises(ValueError, match="checkpointing"):
+            model(torch.randn(1, 3, 8, 48, 48))
 
     def test_nothing_to_record(self) -> None:
         with pytest.raises(ValueError, match="Linear has no attention layer"), record_attention(nn.Linear(2, 2)):

@@ -106,3 +106,10 @@ def test_segment_means_of_equal_and_unequal_runs() -> None:
     assert uneven == [1.0, 3.0, 5.0]
     mask = torch.tensor([[True, False] * 6])
     assert segment_means(tokens, 3, mask).flatten().tolist() == [1.0, 5.0, 9.0]
+
+
+@pytest.mark.parametrize("n", [40, 300])
+def test_the_operator_keeps_the_promises_that_compiling_relies_on(n: int) -> None:
+    """Few candidates, and many, which are searched in another way."""
+    unit = torch.nn.functional.normalize(torch.randn(2, n, 8), dim=-1)
+    torch.library.opcheck(greedy._select, (unit, 8, torch.zeros(2, dtype=torch.long), torch.zeros(2, n)))

@@ -41,6 +41,7 @@ class DividedAttention(nn.Module):
             raise ValueError(f"along is 'time' or 'space', not {along!r}.")
         self.num_heads = num_heads
         self.num_prefix_tokens = num_prefix_tokens
+        self.along = along
         self.token_groups, self.mask_groups = GROUPS[along]
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
         self.attend = ExactAttention(dropout) if attend is None else attend
@@ -59,7 +60,7 @@ class DividedAttention(nn.Module):
     ) -> Float[Tensor, "b n c"]:
         """Attend from `x` to itself or to a `context` of the same grid. Masks cover prefix tokens, True is real."""
         p = self.num_prefix_tokens
-        patches_per_frame(x.shape[1], p, frames)
+        s = patches_per_frame(x.shape[1], p, frames)
         if context is not None and context.shape != x.shape:
             raise ValueError(f"divided attention needs a context laid out like x: {context.shape} against {x.shape}.")
         q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
@@ -70,17 +71,17 @@ class DividedAttention(nn.Module):
         if p > 0:
             pooled = self.attend_prefix(q[:, :, :p], k, v, 1, key_mask=key_mask, key_bias=key_bias)
             pieces.append(rearrange(pooled, "b h p 1 d -> b p (h d)"))
-        queries = self._group(q[:, :, p:], frames)
+        groups = s if self.along == "time" else frames
         pooled = self.attend(
-            queries,
-            self._with_prefix(k, frames, queries.shape[0]),
-            self._with_prefix(v, frames, queries.shape[0]),
+            self._group(q[:, :, p:], frames),
+            self._with_prefix(k, frames, groups),
+            self._with_prefix(v, frames, groups),
             1,
-            key_mask=self._mask_with_prefix(key_mask, frames, queries.shape[0]),
-            key_bias=self._mask_with_prefix(key_bias, frames, queries.shape[0]),
+            key_mask=self._mask_with_prefix(key_mask, frames, groups),
+            key_bias=self._mask_with_prefix(key_bias, frames, groups),
             query_mask=None if query_mask is None else self._group_mask(query_mask[:, p:], frames),
         )
-        out = rearrange(pooled.squeeze(3), f"{self.token_groups} d -> b (f s) (h d)", b=x.shape[0], f=frames)
+        out = rearrange(pooled.squeeze(3), f"{self.token_groups} d -> b (f s) (h d)", f=frames, s=s)
         return self.proj(torch.cat((*pieces, out), dim=1))  # type: ignore[no-any-return]
 
     def _group(self, tokens: Tensor, frames: int) -> Tensor:
@@ -90,14 +91,14 @@ class DividedAttention(nn.Module):
         return rearrange(mask, f"b (f s) -> {self.mask_groups}", f=frames)
 
     def _with_prefix(self, tokens: Tensor, frames: int, groups: int) -> Tensor:
-        """Each group's tokens, and a copy of the prefix tokens in front of each."""
+        """The tokens of each of a clip's groups, and a copy of the prefix tokens in front of each."""
         p = self.num_prefix_tokens
-        prefix = repeat(tokens[:, :, :p], "b h p d -> (b g) h p d", g=groups // tokens.shape[0])
+        prefix = repeat(tokens[:, :, :p], "b h p d -> (b g) h p d", g=groups)
         return torch.cat((prefix, self._group(tokens[:, :, p:], frames)), dim=2)
 
     def _mask_with_prefix(self, mask: Tensor | None, frames: int, groups: int) -> Tensor | None:
         if mask is None:
             return None
         p = self.num_prefix_tokens
-        prefix = repeat(mask[:, :p], "b p -> (b g) p", g=groups // mask.shape[0])
+        prefix = repeat(mask[:, :p], "b p -> (b g) p", g=groups)
         return torch.cat((prefix, self._group_mask(mask[:, p:], frames)), dim=1)

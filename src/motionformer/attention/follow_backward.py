@@ -34,10 +34,15 @@ def follow_frugally(
     p = projections
     inputs = (tokens, p.to_query, p.query_bias, p.to_key, p.to_value)
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    if not wanted or dropout > 0.0 or torch.compiler.is_compiling():
+    if not wanted or dropout > 0.0 or torch.compiler.is_compiling() or _is_transformed():
         return follow(tokens, own, projections, frame_bias, dropout)
     out: Tensor = _Follow.apply(tokens, own, frame_bias, *inputs[1:])  # type: ignore[no-untyped-call]
     return out
+
+
+def _is_transformed() -> bool:
+    """Inside `torch.func` (grad, vmap …), which takes no function with a backward pass of its own like this one."""
+    return torch._C._are_functorch_transforms_active()
 
 
 class _Follow(torch.autograd.Function):

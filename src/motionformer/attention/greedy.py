@@ -89,7 +89,7 @@ def _by_lazy_blocks(unit: Tensor, num: int, start: Tensor, blocked: Tensor) -> T
         torch.maximum(bound, (newest @ unit.transpose(1, 2)).abs_().amax(dim=1), out=bound)
         bound.scatter_(1, taken, TAKEN)
         if int(count.min()) == num:
-            return chosen[:, :num]
+            return chosen[:, :num].contiguous()  # the layout that the operator promises
         smallest, short = bound.topk(SHORTLIST + 1, dim=1, largest=False, sorted=True)
         short = short[:, :-1].sort(dim=1).values  # by index: ties go to the first, as in the plain loop
         vectors = torch.take_along_dim(unit, short[..., None], dim=1)

@@ -57,6 +57,8 @@ class NystromAttention(Attend):
 
 def _landmarks(x: Tensor, num: int, frames: int, mask: Tensor | None) -> Float[Tensor, "b h r d"]:
     """Means over runs of tokens ordered place by place, all frames of a place together."""
+    if x.shape[2] % frames:  # queries of no grid stay in their order
+        frames = 1
     x = rearrange(x, "b h (f s) d -> b h (s f) d", f=frames)
     if mask is not None:
         mask = repeat(mask, "b (f s) -> b h (s f)", f=frames, h=x.shape[1])

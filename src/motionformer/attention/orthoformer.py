@@ -26,13 +26,15 @@ class OrthoformerAttention(Attend):
         num_prototypes: r, the number of prototypes (per head; per frame as well if not `shared`);
             all candidates where there are fewer.
         choice: `orthogonal` (greedy), `random`, or `segments` (means of consecutive runs of tokens).
-        shared: one set of prototypes for all key frames, or a set for each, chosen among that frame's tokens.
+        shared: one set of prototypes for all key frames, or a set for each, chosen among that frame's tokens: the
+            queries are then laid out frame by frame, as many in each.
         candidates: choose among the queries, as the released models do, or among queries and keys, as the paper says.
         subsample: look only at this many times r random candidates (the paper: 4); None looks at all.
         refine: move each prototype to the mean of the queries nearest to it, and correct the logits for its norm.
         ridge: λ > 0 undoes the overlap of the prototypes with `(softmax(PPᵀ) + λI)⁻¹`.
         generator: decides every random draw in training. Evaluation draws nothing and is repeatable, unless
-            `deterministic_eval=False` (the released behaviour).
+            `deterministic_eval=False` (the released behaviour). Leave it out under activation checkpointing, which
+            repeats the draws of PyTorch's own generator only.
     """
 
     def __init__(
@@ -120,11 +122,10 @@ class OrthoformerAttention(Attend):
     ) -> Float[Tensor, "b h f r e"]:
         """What each prototype pools from each key frame."""
         k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
-        b = prototypes.shape[0]
         each = rearrange(prototypes.expand(-1, -1, frames, -1, -1), "b h f r d -> (b f) h r d").to(k.dtype)
         mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
         values = F.scaled_dot_product_attention(each, k, v, attn_mask=mask, scale=k.shape[-1] ** -0.25)
-        values = rearrange(values, "(b f) h r e -> b h f r e", b=b)
+        values = rearrange(values, "(b f) h r e -> b h f r e", f=frames)
         if self.ridge == 0.0:
             return values
         logits = prototypes @ prototypes.transpose(-1, -2)

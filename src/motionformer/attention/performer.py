@@ -5,7 +5,8 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.contract import Attend, Pool, finite_frames
+from motionformer.attention.precision import without_autocast
 
 EPSILON = 1e-6
 
@@ -28,32 +29,40 @@ class PerformerAttention(Attend):
         bias: Float[Tensor, "b f s"] | None = None,
         query_mask: Bool[Tensor, "b n"] | None = None,
     ) -> Pool:
-        logits, half_norm = self._logits(k)
-        mask = None if bias is None else rearrange(bias, "b f s -> b 1 (f s) 1").to(logits.dtype)
-        if mask is not None:
-            logits = logits.masked_fill(mask == -float("inf"), -float("inf"))
-        largest = logits.amax(dim=(-1, -2), keepdim=True)
-        features = self._features(logits, half_norm, largest.masked_fill(largest == -float("inf"), 0.0))
-        if mask is not None:
-            features = features * mask.exp()
-        by_frame = rearrange(features, "b h (f s) m -> b h f m s", f=frames)
-        read = by_frame @ rearrange(v, "b h (f s) e -> b h f s e", f=frames).to(by_frame.dtype)
-        total = by_frame.sum(dim=-1)
+        with without_autocast(k.device):
+            features = self._key_features(k, bias)
+            by_frame = rearrange(features, "b h (f s) m -> b h f m s", f=frames)
+            read = by_frame @ rearrange(v, "b h (f s) e -> b h f s e", f=frames).to(by_frame.dtype)
+            total = by_frame.sum(dim=-1)
 
         def pool(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
-            logits, half_norm = self._logits(q)
-            features = self._features(logits, half_norm, logits.amax(dim=-1, keepdim=True))
-            above = torch.einsum("bhnm,bhfme->bhnfe", features, read)
-            below = torch.einsum("bhnm,bhfm->bhnf", features, total)
-            below = below.clamp(min=torch.finfo(below.dtype).tiny)  # zero only where a frame has no visible key
-            pooled: Tensor = (above / below[..., None]).to(v.dtype)
+            with without_autocast(q.device):
+                logits, half_norm = self._logits(q)
+                features = self._features(logits, half_norm, logits.amax(dim=-1, keepdim=True))
+                above = torch.einsum("bhnm,bhfme->bhnfe", features, read)
+                below = torch.einsum("bhnm,bhfm->bhnf", features, total)
+                below = below.clamp(min=torch.finfo(below.dtype).tiny)  # zero only where a frame has no visible key
+                pooled: Tensor = (above / below[..., None]).to(v.dtype)
             return pooled
 
         return pool
 
+    def _key_features(self, k: Tensor, bias: Float[Tensor, "b f s"] | None) -> Float[Tensor, "b h m features"]:
+        logits, half_norm = self._logits(k)
+        if bias is None:
+            return self._features(logits, half_norm, logits.amax(dim=(-1, -2), keepdim=True))
+        # what all keys of a frame share cancels in its softmax, and must not overflow before
+        shift = finite_frames(bias).amax(dim=-1, keepdim=True)
+        weight = rearrange(bias - shift, "b f s -> b 1 (f s) 1").to(logits.dtype).exp()
+        logits = logits.masked_fill(weight == 0, -float("inf"))
+        largest = logits.amax(dim=(-1, -2), keepdim=True)
+        return self._features(logits, half_norm, largest.masked_fill(largest == -float("inf"), 0.0)) * weight
+
     def _logits(self, x: Tensor) -> tuple[Float[Tensor, "b h n m"], Float[Tensor, "b h n 1"]]:
-        x = x.to(self.projection.dtype) * x.shape[-1] ** -0.25
-        return x @ self.projection.T, x.square().sum(dim=-1, keepdim=True) / 2
+        """In float32 at least: the smallest features are below what half precision can say."""
+        wide = torch.promote_types(self.projection.dtype, torch.float32)
+        x = x.to(wide) * x.shape[-1] ** -0.25
+        return x @ self.projection.to(wide).T, x.square().sum(dim=-1, keepdim=True) / 2
 
     def _features(self, logits: Tensor, half_norm: Tensor, largest: Tensor) -> Float[Tensor, "b h n m"]:
         features: Tensor = logits.shape[-1] ** -0.5 * (torch.exp(logits - half_norm - largest) + EPSILON)

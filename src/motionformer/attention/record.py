@@ -19,7 +19,7 @@ from motionformer.attention.temporal import TemporalPooling
 
 @dataclass
 class LayerRecord:
-    """What one attention layer did in one forward pass. Each list holds chunks of queries; the properties join them."""
+    """What one attention layer did in its last forward pass. Lists hold chunks of queries; the properties join them."""
 
     space_chunks: list[Tensor] = field(default_factory=list)
     prefix_chunks: list[Tensor] = field(default_factory=list)
@@ -28,6 +28,8 @@ class LayerRecord:
     @property
     def space(self) -> Float[Tensor, "b h n f s"]:
         """How much query n takes from patch s of key frame f (divided: b counts groups, the prefix comes first)."""
+        if not self.space_chunks:
+            raise ValueError("nothing is recorded yet: run the model inside the `with` block first.")
         return torch.cat(self.space_chunks, dim=2)
 
     @property
@@ -43,7 +45,12 @@ class LayerRecord:
 
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
-    """Record every attention layer inside `model`, by name, for one forward pass (memory: all n × n maps)."""
+    """Record every attention layer inside `model`, by name, for one forward pass (memory: all n × n maps).
+
+    A model that computes activations again for its backward pass (`recompute`, `checkpointing`) is recorded under
+    `torch.no_grad()` only: that second pass would be recorded too.
+    """
+    repeats = any(_computes_twice(module) for module in model.modules())
     records: dict[str, LayerRecord] = {}
     wrapped: list[tuple[nn.Module, str, nn.Module]] = []
 
@@ -55,9 +62,9 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
         if not isinstance(getattr(module, "attend", None), Attend):
             continue
         record = records[name] = LayerRecord()
-        wrap(module, "attend", _RecordedAttend(module.attend, record.space_chunks))
+        wrap(module, "attend", _RecordedAttend(module.attend, record.space_chunks, record.time_chunks, repeats))
         if isinstance(getattr(module, "attend_prefix", None), Attend):
-            wrap(module, "attend_prefix", _RecordedAttend(module.attend_prefix, record.prefix_chunks))
+            wrap(module, "attend_prefix", _RecordedAttend(module.attend_prefix, record.prefix_chunks, [], repeats))
         if isinstance(getattr(module, "time", None), TemporalPooling):
             wrap(module, "time", _RecordedTime(module.time, record.time_chunks))
     if not records:
@@ -67,6 +74,11 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
     finally:
         for module, attribute, original in wrapped:
             setattr(module, attribute, original)
+
+
+def _computes_twice(module: nn.Module) -> bool:
+    """A layer says so itself, a model in its configuration."""
+    return bool(getattr(module, "recompute", False) or getattr(getattr(module, "config", None), "checkpointing", False))
 
 
 def attention_maps(
@@ -85,10 +97,13 @@ def attention_maps(
 
 
 class _RecordedAttend(Attend):
-    def __init__(self, inner: Attend, chunks: list[Tensor]) -> None:
+    """The inner attend, and before each of its answers the same with one-hot values, with the same random draws."""
+
+    def __init__(self, inner: Attend, chunks: list[Tensor], time_chunks: list[Tensor], repeats: bool) -> None:
         super().__init__()
         self.inner = inner
-        self.chunks = chunks
+        self.chunks, self.time_chunks = chunks, time_chunks
+        self.repeats = repeats
         self.train(inner.training)
 
     def prepare(
@@ -100,14 +115,30 @@ class _RecordedAttend(Attend):
         bias: Float[Tensor, "b f s"] | None = None,
         query_mask: Bool[Tensor, "b n"] | None = None,
     ) -> Pool:
+        if self.repeats and torch.is_grad_enabled():
+            raise ValueError("the model computes activations twice (recompute, checkpointing): record it in no_grad().")
+        self.chunks.clear()
+        self.time_chunks.clear()
+        with torch.no_grad(), self._draws_come_again(q.device):
+            maps = attention_maps(self.inner, q, k, frames, bias, query_mask)
         pool = self.inner.prepare(q, k, v, frames, bias, query_mask)
-        maps = attention_maps(self.inner, q, k, frames, bias, query_mask)
 
         def recorded(q: Tensor) -> Tensor:
-            self.chunks.append(maps(q).detach())
+            with torch.no_grad(), self._draws_come_again(q.device):
+                self.chunks.append(maps(q))
             return pool(q)
 
         return recorded
+
+    @contextmanager
+    def _draws_come_again(self, device: torch.device) -> Iterator[None]:
+        """What is drawn inside is drawn again after it."""
+        own = getattr(self.inner, "generator", None)
+        state = None if own is None else own.get_state()
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+        if own is not None:
+            own.set_state(state)
 
 
 class _RecordedTime(TemporalPooling):

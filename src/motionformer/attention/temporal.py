@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from motionformer.attention.follow import Projections, temporal_weights
 from motionformer.attention.follow_backward import follow_frugally
+from motionformer.attention.precision import without_autocast
 
 
 class TemporalPooling(nn.Module, ABC):
@@ -65,7 +66,7 @@ class TemporalAttention(TemporalPooling):
         visible: Bool[Tensor, "b f"] | None = None,
     ) -> Float[Tensor, "b n c"]:
         dropout = self.dropout if self.training else 0.0
-        with torch.autocast(tokens.device.type, enabled=False):
+        with without_autocast(tokens.device):
             out = follow_frugally(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout)
             if self.to_value is not None and self.to_value.bias is not None:
                 out = out + self.to_value.bias.to(out.dtype)

@@ -97,6 +97,8 @@ class TrajectoryAttention(nn.Module):
     def _track(self, pool: Pool, q: Tensor, own: Tensor, visible: Tensor | None) -> Float[Tensor, "b n c"]:
         """Both halves for some of the queries: their trajectories, then one token from each."""
         trajectories = rearrange(pool(q), "b h n f d -> b f n (h d)")
+        if visible is not None:  # a query whose own frame is hidden asks with nothing, not with padding
+            trajectories = trajectories * visible[:, :, None, None].to(trajectories.dtype)
         out: Tensor = self.time(trajectories, own, visible)
         return out
 
