@@ -14,6 +14,7 @@ from motionformer.errors import CheckpointError
 from motionformer.models import VARIANTS, AttendConfig
 
 ROOT = Path(__file__).parents[1]
+HUB = runpy.run_path(str(ROOT / "hubconf.py"))
 
 
 def load(entry: str, *args: object, **options: object) -> torch.nn.Module:
@@ -21,9 +22,20 @@ def load(entry: str, *args: object, **options: object) -> torch.nn.Module:
 
 
 def test_every_variant_is_an_entry_point_with_a_text() -> None:
-    entries = runpy.run_path(str(ROOT / "hubconf.py"))
     for name in (*VARIANTS, "pretrained"):
-        assert "num_classes" in entries[name.replace("-", "_")].__doc__
+        assert "num_classes" in HUB[name.replace("-", "_")].__doc__
+
+
+def test_nothing_else_is_an_entry_point() -> None:
+    """What `torch.hub.list` would show."""
+    callables = {name for name, value in HUB.items() if callable(value) and not name.startswith("_")}
+    assert callables == {name.replace("-", "_") for name in VARIANTS} | {"pretrained"}
+
+
+def test_true_is_no_name_of_weights() -> None:
+    assert HUB["motionformer_tiny"](pretrained=False).config.dim == 96
+    with pytest.raises(ValueError, match="pretrained takes the name of weights"):
+        HUB["motionformer_tiny"](pretrained=True)
 
 
 def test_new_and_pretrained_models(tmp_path: Path) -> None:

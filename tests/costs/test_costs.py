@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from motionformer import create_model
 from motionformer.costs import measure, paper_macs, released_parameters
-from motionformer.models import model_config
+from motionformer.models import AttendConfig, model_config
 
 PAPER = [
     ("joint-base", {}, 180.6),
@@ -87,3 +87,37 @@ def test_memory_is_what_the_allocator_sees() -> None:
     assert logits.shape == (1, 400)
     counted = measure(model.config).training_bytes
     assert activations < counted < activations + 1.3 * 4 * sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["joint-tiny", "divided-tiny"])
+@pytest.mark.parametrize(
+    "attend",
+    [
+        AttendConfig("performer"),
+        AttendConfig("orthoformer", 16),
+        AttendConfig("orthoformer", 1000),  # more than there are tokens
+        AttendConfig("orthoformer", 16, choice="random"),
+        AttendConfig("orthoformer", 16, candidates="queries+keys"),
+        AttendConfig("orthoformer", 8, subsample=2),
+    ],
+    ids=str,
+)
+def test_approximations_do_what_is_counted(name: str, attend: AttendConfig) -> None:
+    config = model_config(name, attend=attend)
+    assert measure(config).macs == pytest.approx(paper_macs(config), rel=1e-6)
+
+
+def test_nystrom_counts_all_but_the_means_which_are_products_here() -> None:
+    config = model_config("joint-tiny", attend=AttendConfig("nystrom", 16))
+    means = 4 * 2 * 145 * 16 * 96
+    assert measure(config).macs == pytest.approx(paper_macs(config) + means, rel=1e-6)
+
+
+def test_a_search_that_is_not_made_costs_nothing() -> None:
+    greedy, random, few = (
+        paper_macs(model_config("motionformer-base", attend=AttendConfig("orthoformer", 128, **changes)))
+        for changes in ({}, {"choice": "random"}, {"subsample": 4})
+    )
+    tokens = 8 * 14 * 14
+    assert greedy - random == pytest.approx(12 * tokens * 128 * 768)
+    assert few - random == pytest.approx(12 * 4 * 128 * 128 * 768)

@@ -139,7 +139,7 @@ def test_a_file_that_computes_something_else_is_refused_and_leaves_nothing(
     monkeypatch.setattr("motionformer.export.write.FORMATS", {".pt2": Wrong()})
     target = tmp_path / "model.pt2"
     target.write_text("an older file")
-    with pytest.raises(ExportError, match=r"differs from this one by 0\.0002 \(noise, batch of 3\)"):
+    with pytest.raises(ExportError, match=r"differs from this one by 0\.0002 \(logits, noise, batch of 3\)"):
         export_model(small("joint-tiny"), target)
     assert [p.name for p in tmp_path.iterdir()] == ["model.pt2"]
     assert target.read_text() == "an older file"
@@ -149,6 +149,23 @@ def test_not_a_number_is_not_agreement() -> None:
     model = small("joint-tiny")
     with pytest.raises(ExportError, match="differs from this one by nan"):
         compare(model, lambda clip: {"logits": torch.full((clip.shape[0], 3), float("nan"))})
+
+
+def test_not_a_number_in_a_later_head_is_none_either() -> None:
+    model = small("joint-tiny", num_classes={"verb": 3, "noun": 2}).eval()
+
+    def run(clip: Tensor) -> dict[str, Tensor]:
+        return {**model(clip), "noun": torch.full((len(clip), 2), float("nan"))}
+
+    with pytest.raises(ExportError, match=r"differs from this one by nan \(noun, noise"):
+        compare(model, run)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_what_onnxruntime_cannot_compute_is_told(dtype: torch.dtype, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"export model\.float\(\), or write a \.pt2"):
+        export_model(small("joint-tiny").to(dtype), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_training_mode_comes_back_and_is_not_exported(tmp_path: Path) -> None:

@@ -40,8 +40,12 @@ class TestPositions:
     def test_the_stored_size_is_returned_as_it_is(self) -> None:
         for kind in (SeparatePositions, JointPositions):
             table = kind(4, (2, 3, 5), 1)
-            nn.init.normal_(next(iter(dict(table.named_parameters()).values())))
-            assert table((2, 3, 5)).shape == (1, 31, 4)
+            for parameter in table.parameters():
+                nn.init.normal_(parameter)
+            out = table((2, 3, 5))
+            assert out.shape == (1, 31, 4)
+            stored = table.table if kind is JointPositions else table.space[None] + table.time[:, None]
+            assert torch.equal(out[0, 1:], stored.reshape(30, 4))
 
     def test_separate_is_space_plus_time_and_the_prefix_has_no_time(self) -> None:
         table = SeparatePositions(4, (2, 1, 3), 1)

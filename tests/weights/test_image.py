@@ -1,5 +1,6 @@
 """Starting from image transformers: three families of names, inflation, other patch sizes, layer scale."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,59 @@ def test_real_dinov2_weights(shared: Path) -> None:
         features = F.normalize(model.eval()(images[:, :, None].repeat(1, 1, 2, 1, 1)), dim=-1)
     alike = features @ features.T
     assert min(alike[0, 1], alike[2, 3]) > alike[:2, 2:].max() + 0.1
+
+
+def save_folder(folder: Path, weights: dict[str, Tensor], **config: object) -> Path:
+    folder.mkdir()
+    save_file(weights, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_folder_says_how_many_heads_there_are(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "vit", timm_weights(), num_attention_heads=4)
+    assert from_image_weights(folder, num_classes=2, frames=4, size=32)[0].config.num_heads == 4
+    assert from_image_weights(folder, num_classes=2, frames=4, size=32, num_heads=2)[0].config.num_heads == 2
+    with pytest.raises(CheckpointError, match="64 is no multiple of 3 heads"):
+        from_image_weights(folder, num_classes=2, num_heads=3)
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    with pytest.raises(CheckpointError, match=r"holds model\.safetensors or pytorch_model\.bin; this one does not"):
+        from_image_weights(folder, num_classes=2)
+
+
+def test_heads_are_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.weights.test_image.DIM", 96)
+    save_file(timm_weights(), tmp_path / "narrow.safetensors")
+    with pytest.raises(CheckpointError, match=r"how many heads has a width of 96\? Give num_heads"):
+        from_image_weights(tmp_path / "narrow.safetensors", num_classes=2)
+
+
+def test_a_table_that_is_no_square_is_refused(tmp_path: Path) -> None:
+    """16 × 8 patches and a class token are not 11 × 11 and eight more tokens."""
+    save_file({**timm_weights(), "pos_embed": torch.randn(1, 129, DIM)}, tmp_path / "tall.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"tall\.safetensors: its position table of 129 entries"
+    ):
+        from_image_weights(tmp_path / "tall.safetensors", num_classes=2)
+
+
+def test_a_projection_head_is_no_classifier(tmp_path: Path) -> None:
+    """MoCo v3's own layout: pixels by ImageNet's statistics."""
+    weights = {name: value for name, value in timm_weights().items() if not name.startswith("head.")}
+    weights["head.0.weight"] = torch.randn(8, DIM)
+    save_file({f"module.base_encoder.{name}": value for name, value in weights.items()}, tmp_path / "moco.safetensors")
+    model, _ = from_image_weights(tmp_path / "moco.safetensors", num_classes=2, frames=4, size=32)
+    assert model.config.input.mean == (0.485, 0.456, 0.406)
+
+
+def test_names_of_the_hub_may_hold_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    folder = save_folder(tmp_path / "cache", timm_weights())
+
+    def fetch(repo: str, *files: str) -> Path:
+        asked.append((repo, files))
+        return folder / files[0]
+
+    monkeypatch.setattr("motionformer.weights.image.fetch_from_hub", fetch)
+    from_image_weights("timm/vit_base_patch16_224.augreg_in21k", num_classes=2, frames=4, size=32)
+    assert asked == [("timm/vit_base_patch16_224.augreg_in21k", ("model.safetensors", "config.json"))]

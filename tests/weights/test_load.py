@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from motionformer import Motionformer, create_model, load_model
 from motionformer.errors import CheckpointError, DownloadError, UnknownModelError
 from motionformer.weights import RELEASED, load_model_with_report
-from motionformer.weights.load import fetch_from_hub, read_config, short_name
+from motionformer.weights.load import fetch_from_hub, is_hub_name, read_config, short_name
 from tests.parity_files import PARITY, close
 
 TINY = PARITY / "tiny_official.pyth"
@@ -299,6 +299,28 @@ class TestNames:
     def test_unknown(self) -> None:
         with pytest.raises(UnknownModelError, match=r"is no file, no folder, and no released name"):
             load_model("nothing.pyth")
+
+    @pytest.mark.parametrize(
+        ("source", "is_one"),
+        [
+            ("someone/model", True),
+            ("someone/motionformer-v1.0", True),
+            ("runs/model.safetensors", False),
+            ("./model", False),
+            ("/model", False),
+            ("a/b/c", False),
+            ("model", False),
+        ],
+    )
+    def test_names_of_the_hub(self, source: str, is_one: bool) -> None:
+        assert is_hub_name(source) == is_one
+
+    @pytest.mark.parametrize("wrong", ["{VIT: {NUM_HEADS: four}}", "{VIT: {NUM_HEADS: 0}}", "{VIT: }", "{VIT: [1]}"])
+    def test_a_configuration_that_makes_no_model_names_its_file(self, wrong: str, tmp_path: Path) -> None:
+        content = torch.load(PARITY / "tiny_official.pyth", weights_only=True)
+        torch.save({**content, "cfg": wrong}, tmp_path / "wrong.pyth")
+        with pytest.raises(CheckpointError, match=r"wrong\.pyth: "):
+            load_model(tmp_path / "wrong.pyth")
 
     def test_the_hub_offline_says_what_to_do(self) -> None:
         def refuse(repo: str, file: str) -> str:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+from motionformer.costs.paper import selection
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 
@@ -114,9 +115,16 @@ def _norm_macs(config: ModelConfig) -> int:
 
 
 def _selection_macs(config: ModelConfig) -> int:
-    """The search for prototypes, which is one opaque operator: every candidate against every prototype."""
-    if config.attend.kind != "orthoformer" or config.attend.choice != "orthogonal":
+    """The search for prototypes, which is one opaque operator."""
+    if config.attend.kind != "orthoformer":
         return 0
     f, rows, columns = config.grid
-    candidates = f * rows * columns * (2 if config.attend.candidates == "queries+keys" else 1)
-    return config.depth * candidates * config.attend.num_prototypes * config.dim
+    s, p = rows * columns, config.num_prefix_tokens
+    n = f * s
+    if config.attention == "joint":
+        products = selection(config.attend, n + p, n + p)[1]
+    elif config.attention == "divided":
+        products = s * selection(config.attend, f, f + p)[1] + f * selection(config.attend, s, s + p)[1]
+    else:
+        products = selection(config.attend, n, n, 1 if config.attend.shared else f)[1]
+    return config.depth * products * config.dim

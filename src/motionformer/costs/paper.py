@@ -6,7 +6,7 @@ that reports an `einsum` to four digits, which shows in the last digit of one of
 """
 
 from motionformer.models.build import READOUTS
-from motionformer.models.config import ModelConfig
+from motionformer.models.config import AttendConfig, ModelConfig
 
 
 def paper_macs(config: ModelConfig) -> float:
@@ -46,8 +46,9 @@ def _attention(config: ModelConfig, f: int, s: int) -> tuple[float, int]:
     if config.attention == "joint":
         return project + _softmax_attention(config, tokens, tokens, 1), 1
     if config.attention == "divided":
-        return float(2 * project + 2 * prefix + 2 * n * (f + p) * c + 2 * n * (s + p) * c), 2
-    along_time: float = 0.0
+        along_time = s * _softmax_attention(config, f, f + p, 1)
+        return 2 * project + 2 * prefix + along_time + f * _softmax_attention(config, s, s + p, 1), 2
+    along_time = 0.0
     if config.time == "attention":
         along_time = n * c * c + n * f * c * 2 * c + 2 * _einsum(n * f * c)
     return project + prefix + _softmax_attention(config, n, n, f) + along_time, 1
@@ -55,18 +56,30 @@ def _attention(config: ModelConfig, f: int, s: int) -> tuple[float, int]:
 
 def _softmax_attention(config: ModelConfig, n: int, m: int, f: int) -> float:
     """n queries, m keys in f frames: logits and pooling, or what the approximation does instead."""
-    c, r = config.dim, config.attend.num_prototypes
-    if config.attend.kind in ("exact", "norm_st"):
+    c, attend = config.dim, config.attend
+    if attend.kind in ("exact", "norm_st"):
         return n * m * c + (_einsum(n * m * c) if config.attention == "trajectory" else float(n * m * c))
-    if config.attend.kind == "performer":
-        features = config.attend.num_features * config.num_heads
-        return (n + m) * config.attend.num_features * c + (m * c + m + n * f * c + n * f) * features / config.num_heads
-    candidates = n + m if config.attend.candidates == "queries+keys" else n
-    search = candidates * r * c if config.attend.kind == "orthoformer" else 0
-    inverse = 0.0
-    if config.attend.kind == "nystrom":
-        inverse = config.num_heads * (6 * 4 * r**3) + r * r * f * c
-    return float(search + n * r * c + 2 * r * m * c + inverse + n * r * f * c)
+    if attend.kind == "performer":
+        features, read, normalise = (n + m) * c, (m + n * f) * c, n * f * config.num_heads
+        return float(attend.num_features * (features + read + normalise))
+    if attend.kind == "nystrom":
+        r = min(attend.num_prototypes, n, m)
+        inverse = r * r * c + config.num_heads * (6 * 4 * r**3) + r * r * f * c
+        return float(n * r * c + 2 * r * m * c + inverse + n * r * f * c)
+    groups = 1 if attend.shared else f
+    r, search = selection(attend, n, m, groups)
+    return float(search * c + n * r * groups * c + 2 * r * m * c + n * r * f * c)
+
+
+def selection(attend: AttendConfig, n: int, m: int, groups: int = 1) -> tuple[int, int]:
+    """Prototypes of each group, and the products of a prototype and a candidate that finding all of them takes."""
+    candidates = (n + m if attend.candidates == "queries+keys" else n) // groups
+    r = min(attend.num_prototypes, candidates)
+    if attend.choice != "orthogonal":
+        return r, 0
+    if attend.subsample is not None:
+        candidates = min(candidates, attend.subsample * r)
+    return r, groups * candidates * r
 
 
 def _norm(tokens: int, c: int) -> int:

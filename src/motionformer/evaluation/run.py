@@ -31,6 +31,7 @@ from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.evaluation.several import Processes, find_processes
 from motionformer.evaluation.views import VideoSource
 from motionformer.models import ModelConfig
+from motionformer.models.evaluating import evaluating
 
 
 def evaluate(
@@ -242,14 +243,9 @@ def _finite(scores: Float32[np.ndarray, "v k"], task: str) -> Float32[np.ndarray
 
 @contextmanager
 def _evaluating(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Evaluation mode and no gradients; the mode is put back afterwards."""
-    was_training = model.training
-    model.to(device).eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        model.train(was_training)
+    """Evaluation mode on a device, and no gradients; the mode is put back afterwards."""
+    with evaluating(model.to(device)), torch.inference_mode():
+        yield
 
 
 @contextmanager

@@ -46,13 +46,14 @@ def compare(
         size = max(size, *(float(x.abs().max()) for x in expected.values()))
         for batch in batches:
             found = run(clips[:batch])
-            difference = max(_distance(expected[name][:batch], found[name]) for name in names)
-            if not difference <= tolerance:  # also when it is not a number
-                raise ExportError(
-                    f"the exported model differs from this one by {difference:.2g} ({kind}, batch of {batch}); "
-                    f"{tolerance:g} is allowed. Nothing was written."
-                )
-            differences[f"{kind}, batch of {batch}"] = difference
+            by_name = {name: _distance(expected[name][:batch], found[name]) for name in names}
+            for name, difference in by_name.items():
+                if not difference <= tolerance:  # also when it is not a number
+                    raise ExportError(
+                        f"the exported model differs from this one by {difference:.2g} ({name}, {kind}, batch of "
+                        f"{batch}); {tolerance:g} is allowed. Nothing was written."
+                    )
+            differences[f"{kind}, batch of {batch}"] = max(by_name.values())
     return Agreement(differences, tolerance, size)
 
 

@@ -49,7 +49,14 @@ class Onnx(Format):
     def open(self, path: Path, outputs: tuple[str, ...]) -> Run:
         import onnxruntime
 
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        try:
+            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its errors have no common class
+            reason = str(error).strip().splitlines()[0]
+            raise ExportError(
+                f"onnxruntime cannot run the exported model ({reason}). It computes in float32 on a CPU: export "
+                "model.float(), or write a .pt2."
+            ) from error
 
         def run(clip: Tensor) -> dict[str, Tensor]:
             found = session.run(list(outputs), {"clip": clip.cpu().numpy()})

@@ -14,6 +14,7 @@ from motionformer.export.onnx import Onnx
 from motionformer.export.pt2 import Pt2
 from motionformer.export.trace import output_names, trace_program
 from motionformer.models import Motionformer
+from motionformer.models.evaluating import evaluating
 
 FORMATS: Mapping[str, Format] = {".pt2": Pt2(), ".onnx": Onnx()}
 
@@ -44,19 +45,16 @@ def export_model(
     form = find_format(target)
     if not target.parent.is_dir():
         raise ExportError(f"{target}: there is no folder {target.parent}.")
-    was_training = model.training
     metadata = describe(model.config)
     sidecar = target.with_name(target.name + ".json")
     # beside the target: a rename is then one step, and a full disc shows before anything is replaced
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         made, beside = Path(folder) / target.name, Path(folder) / sidecar.name
-        try:
+        with evaluating(model):
             form.write(trace_program(model), made, metadata)
             agreement = compare(
                 model, form.open(made, output_names(model.config)), batches=batches, tolerance=tolerance
             )
-        finally:
-            model.train(was_training)
         beside.write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         made.replace(target)
         beside.replace(sidecar)

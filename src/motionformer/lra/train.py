@@ -24,6 +24,7 @@ from motionformer.lra.examples import Batch, Examples, Splits, every_batch, spre
 from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.model import SequenceClassifier
 from motionformer.lra.tasks import Task
+from motionformer.models.evaluating import evaluating
 
 Row = dict[str, float | int]
 EPSILON = 1e-6
@@ -111,13 +112,11 @@ def train(
 @torch.no_grad()
 def accuracy(model: nn.Module, examples: Examples, at_a_time: int | None = None, device: str = "cpu") -> float:
     """The share of examples whose class the model gives; `at_a_time` as in `Run`."""
-    was_training = model.training
-    model.eval()
     right = 0
-    for group in every_batch(examples, GROUP):
-        for part in group.to(torch.device(device)).parts(at_a_time or _together(group, device)):
-            right += int((model(part.tokens, part.mask).argmax(dim=-1) == part.labels).sum())
-    model.train(was_training)
+    with evaluating(model):
+        for group in every_batch(examples, GROUP):
+            for part in group.to(torch.device(device)).parts(at_a_time or _together(group, device)):
+                right += int((model(part.tokens, part.mask).argmax(dim=-1) == part.labels).sum())
     return right / len(examples)
 
 

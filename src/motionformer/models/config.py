@@ -29,6 +29,12 @@ class AttendConfig:
     ridge: float = 0.0
     num_features: int = 256
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "AttendConfig":
+        """Made of the options named; an unknown key or choice is an error that names it."""
+        made: AttendConfig = _from_dict(cls, values)
+        return made
+
 
 @dataclass(frozen=True)
 class InputSpec:

@@ -8,6 +8,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from motionformer.errors import ClipSizeError
+
 Grid = tuple[int, int, int]
 """Token frames, rows, columns."""
 
@@ -27,9 +29,11 @@ class Tokens(nn.Module):
 
     def grid(self, clip: Float[Tensor, "b 3 t H W"]) -> Grid:
         """The token grid of a clip, or an error that says what does not divide."""
-        _, _, t, height, width = clip.shape
+        if clip.ndim != 5 or clip.shape[1] != 3:
+            raise ClipSizeError(f"a batch of clips is [b 3 t H W]; this one is {list(clip.shape)}.")
+        t, height, width = clip.shape[2:]
         if t % self.tubelet or height % self.patch or width % self.patch:
-            raise ValueError(
+            raise ClipSizeError(
                 f"a clip of {t} frames of {height} × {width} does not divide into tokens of {self.tubelet} frames of "
                 f"{self.patch} × {self.patch}: crop or resize it to multiples of these."
             )

@@ -1,5 +1,6 @@
 """Every model by name. A new one is a new line here; `create_model` changes what you say and nothing else."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -119,6 +120,8 @@ def adapt_config(
             overrides.setdefault("labels", None)
     if isinstance(overrides.get("attend"), str):
         overrides["attend"] = replace(config.attend, kind=overrides["attend"])
+    elif isinstance(overrides.get("attend"), Mapping):
+        overrides["attend"] = AttendConfig.from_dict(overrides["attend"])
     spec = overrides.get("input", config.input)
     if frames is not None:
         spec = replace(spec, frames=frames)

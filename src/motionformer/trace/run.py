@@ -7,13 +7,13 @@ from torch import Tensor
 
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
+from motionformer.models.evaluating import evaluating
 from motionformer.trace.choice import Which
 from motionformer.trace.clip import Clip, Source, open_clip
 from motionformer.trace.kinds import KINDS, Question, Shown
 from motionformer.trace.paths import expected_path, path_covariance, peak_path
 from motionformer.trace.query import Geometry, Point, Query, find_geometry
 from motionformer.trace.result import Trace, Track
-from motionformer.trace.walk import evaluating
 from motionformer.video.transforms import eval_transform
 from motionformer.weights.load import load_model, short_name
 

@@ -18,11 +18,12 @@ from torch import Tensor
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
+from motionformer.models.evaluating import evaluating
 from motionformer.trace.maps import split_row
 from motionformer.trace.paths import expected_path, peak_path
 from motionformer.trace.query import Geometry, find_geometry
 from motionformer.trace.run import prepare
-from motionformer.trace.walk import evaluating, walk
+from motionformer.trace.walk import walk
 
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
@@ -109,6 +110,8 @@ def _measure(
 
 
 def _mean(errors: Float64[Tensor, "places k"], shape: tuple[int, int]) -> PathError:
+    if not len(errors):
+        raise TraceError("no frame shows a whole disc, so there is nothing to measure: give more or longer clips.")
     mean = errors.mean(dim=0)
     depth, heads = shape
     by_head, by_layer, (overall, uniform, stay) = mean.split((depth * heads, depth, 3))

@@ -4,7 +4,6 @@ The maps of one layer of the base model are 118 MB; those of a layer are let go 
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
@@ -43,14 +42,3 @@ def run_recorded(
         raise TraceError(f"the model has no attention to look at: {type(block).__name__} holds none.")
     with record_attention(block) as records:
         return block(x, frames), records
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, and back."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

@@ -19,6 +19,8 @@ from motionformer.errors import CheckpointError
 
 STATE_KEYS = ("model_state", "state_dict", "model", "teacher", "student", "module")
 """Where training codes put the weights inside their file, most trusted first."""
+SUFFIXES = (".safetensors", ".pyth", ".pth", ".pt", ".bin", ".ckpt")
+"""Of weights files."""
 WRAPPERS = ("module.", "_orig_mod.", "backbone.")
 
 
@@ -46,7 +48,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     content = _load_without_code(path)
     tensors = _find_tensors(content, path)
     cfg = content.get("cfg") if isinstance(content, Mapping) else None
-    return Checkpoint(path, tensors, _parse_cfg(cfg, path))
+    beside = _sibling_config(path) if path.suffix == ".bin" else {}  # the older half of a Hugging Face folder
+    return Checkpoint(path, tensors, _parse_cfg(cfg, path) or beside)
 
 
 def _load_without_code(path: Path) -> Any:

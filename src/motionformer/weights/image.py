@@ -21,13 +21,17 @@ from motionformer.models.block import DividedBlock
 from motionformer.models.config import InputSpec, ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import adapt_config
-from motionformer.weights.checkpoint import read_checkpoint
+from motionformer.weights.checkpoint import Checkpoint, read_checkpoint
 from motionformer.weights.fit import fit_tensors
-from motionformer.weights.load import fetch_from_hub
+from motionformer.weights.load import CONFIG, fetch_from_hub, is_hub_name
 from motionformer.weights.report import LoadReport
 
 Inflation = Literal["central", "average"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FILES = ("model.safetensors", "pytorch_model.bin")
+"""On the hub, the first one first."""
+PREFIXES = (0, 1, 2, 5)
+"""Entries of a position table before the patches': none, class, class and distillation, class and four registers."""
 NEW = (".attn.time.", ".time_attn.", ".norm_time.", "positions.time", "head.", ".projection")
 """What an image model cannot have: these start as the video model initialises them."""
 
@@ -48,11 +52,15 @@ def from_image_weights(
     """A video model of the image model's width, depth and patch size, started from its weights; and what it took.
 
     `mean` and `std` default to ImageNet's where the file looks self-supervised, with layer scale (DINOv2) or without
-    a classifier or pooler (DINO, MAE, MoCo), else to 0.5; the report says which.
+    a classifier or pooler (DINO, MAE, MoCo), else to 0.5; the report says which. `num_heads` is for files that do
+    not say how many heads they have (a Hugging Face `config.json` beside them does) and have not one for each 64
+    channels.
     """
-    weights, report = read_image_weights(source)
+    checkpoint = _open(source)
+    weights, report = _translate(checkpoint, source)
+    num_heads = overrides.pop("num_heads", None) or checkpoint.cfg.get("num_attention_heads")
     config = adapt_config(
-        _matching_config(weights, report, mean, std),
+        _matching_config(weights, report, num_heads, mean, std),
         num_classes=num_classes,
         frames=frames,
         size=size,
@@ -101,15 +109,29 @@ def load_image_weights(
 
 def read_image_weights(source: str | Path) -> tuple[dict[str, Tensor], LoadReport]:
     """Image weights under timm's names, in float32, layer scale folded in; and what was left out."""
+    return _translate(_open(source), source)
+
+
+def _open(source: str | Path) -> Checkpoint:
+    """A file, a folder as the hub has them, or `user/name` on the hub."""
     path = Path(source).expanduser()
-    if not path.exists() and str(source).count("/") == 1 and not path.suffix:
+    if path.is_dir():
+        found = [path / name for name in FILES if (path / name).is_file()]
+        if not found:
+            raise CheckpointError(f"{path}: a folder of image weights holds {' or '.join(FILES)}; this one does not.")
+        path = found[0]
+    elif not path.exists() and is_hub_name(source):
         path = _fetch(str(source))
-    tensors = read_checkpoint(path).tensors
+    return read_checkpoint(path)
+
+
+def _translate(checkpoint: Checkpoint, source: str | Path) -> tuple[dict[str, Tensor], LoadReport]:
     report = LoadReport(str(source))
     try:
-        weights = _fold_layer_scale(_to_timm(tensors, report), report)
+        weights = _fold_layer_scale(_to_timm(checkpoint.tensors, report), report)
+        _num_places(weights)
     except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
     return weights, report
 
 
@@ -143,18 +165,25 @@ def resize_kernel(kernel: Float[Tensor, "c 3 p p"], patch: int) -> Float[Tensor,
 def _matching_config(
     weights: Mapping[str, Tensor],
     report: LoadReport,
+    num_heads: int | None,
     mean: tuple[float, float, float] | None,
     std: tuple[float, float, float] | None,
 ) -> ModelConfig:
     kernel = weights["patch_embed.proj.weight"]
     dim = kernel.shape[0]
+    if num_heads is None:
+        if dim % 64:
+            raise CheckpointError(f"{report.source}: how many heads has a width of {dim}? Give num_heads=….")
+        num_heads = dim // 64
+    elif dim % num_heads:
+        raise CheckpointError(f"{report.source}: a width of {dim} is no multiple of {num_heads} heads.")
     imagenet = _is_self_supervised(report)
     if mean is None or std is None:
         report.notes.append(f"pixels are taken to be normalised by {'ImageNet statistics' if imagenet else '0.5'}")
     return ModelConfig(
         dim=dim,
         depth=1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks.")),
-        num_heads=dim // 64,
+        num_heads=num_heads,
         mlp_ratio=weights["blocks.0.mlp.fc1.weight"].shape[0] / dim,
         patch=kernel.shape[-1],
         qkv_bias="blocks.0.attn.qkv.bias" in weights,
@@ -170,7 +199,9 @@ def _matching_config(
 def _is_self_supervised(report: LoadReport) -> bool:
     if any("layer scale" in reason for reason in report.dropped.values()):
         return True
-    return not any(name.startswith(("head.", "classifier.", "pooler.", "pre_logits.")) for name in report.dropped)
+    return not any(
+        re.match(r"head\.(weight|bias)$|classifier\.|pooler\.|pre_logits\.", name) for name in report.dropped
+    )
 
 
 def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -196,11 +227,11 @@ def _quiet_time_attention(model: Motionformer) -> None:
 
 
 def _num_places(weights: Mapping[str, Tensor]) -> int:
-    """Patches of the position table: the largest square that leaves room for at most a few prefix entries."""
+    """Patches of the position table: a square that leaves the entries of class, distillation and register tokens."""
     entries = weights["pos_embed"].shape[1]
     places = math.isqrt(entries) ** 2
-    if entries - places > 8:
-        raise CheckpointError(f"its position table of {entries} entries is no square grid.")
+    if entries - places not in PREFIXES:
+        raise CheckpointError(f"its position table of {entries} entries is no square grid with a class token.")
     return places
 
 
@@ -213,10 +244,11 @@ def _fit_prefix(token: Tensor, config: ModelConfig, report: LoadReport) -> Tenso
 
 
 def _fetch(repo: str) -> Path:
+    """Its weights, with `config.json` beside them."""
     try:
-        return fetch_from_hub(repo, "model.safetensors")
+        return fetch_from_hub(repo, FILES[0], CONFIG)
     except DownloadError:
-        return fetch_from_hub(repo, "pytorch_model.bin")
+        return fetch_from_hub(repo, FILES[1], CONFIG)
 
 
 def _fold_layer_scale(weights: dict[str, Tensor], report: LoadReport) -> dict[str, Tensor]:

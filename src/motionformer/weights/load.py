@@ -14,7 +14,7 @@ from motionformer.errors import CheckpointError, DownloadError, UnknownModelErro
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import VARIANTS, adapt_config
-from motionformer.weights.checkpoint import Checkpoint, read_checkpoint
+from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
 from motionformer.weights.fit import PER_CLASS, fit_tensors
 from motionformer.weights.released import RELEASED, convert_released, infer_config, is_released_layout
@@ -103,7 +103,7 @@ def find_weights(source: str | Path) -> Path:
             f"{name!r} is an architecture without weights: create_model({name!r}) makes a new one. "
             f"Released weights: {', '.join(RELEASED)}."
         )
-    if name.count("/") == 1 and not path.suffix:
+    if is_hub_name(name):
         return fetch_from_hub(name, WEIGHTS, CONFIG)
     raise UnknownModelError(
         f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}; with the "
@@ -119,6 +119,12 @@ def short_name(source: str | Path) -> str:
     path = Path(source)
     parts = [part for part in path.parts if part not in ("model", "/", ".", "..")]
     return parts[-1] if parts else str(source)
+
+
+def is_hub_name(source: str | Path) -> bool:
+    """Whether it reads as `user/name`, possibly with dots, and not as a weights file in a folder."""
+    user, slash, name = str(source).partition("/")
+    return bool(slash and name) and "/" not in name and user not in ("", ".", "..", "~") and not name.endswith(SUFFIXES)
 
 
 def fetch_from_hub(repo: str, *files: str, get: Callable[..., str] = hf_hub_download) -> Path:
@@ -140,6 +146,8 @@ def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConf
         return _identify(checkpoint, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
+        raise CheckpointError(f"{checkpoint.path}: its configuration does not describe a model ({error}).") from error
 
 
 def _identify(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfig, dict[str, Any], dict[str, str]]:
