@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 INDEX = "index.md"
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start": ("tutorial", "walkthrough", "notation", "predicting", "seeing"),
+    "Start": ("tutorial", "method", "walkthrough", "notation", "predicting", "seeing"),
     "Build": ("blocks", "cookbook", "weights"),
     "Data": ("data", "video", "transforms", "motion-benchmark"),
     "Train and measure": ("training", "recipes", "evaluation", "results", "reproduction", "lra", "davis", "benchmarks"),

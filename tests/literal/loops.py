@@ -24,7 +24,7 @@ def loop_attend(q: Tensor, k: Tensor, v: Tensor, frames: int, bias: Tensor | Non
 
 
 def loop_trajectory(module, x: Tensor, frames: int, prefix: int) -> Tensor:  # type: ignore[no-untyped-def]
-    """Steps 1–3 of SPEC §3 token by token, with the weights of a `TrajectoryAttention`."""
+    """Steps 1–3 of method.md §3 token by token, with the weights of a `TrajectoryAttention`."""
     b, tokens, c = x.shape
     h = module.num_heads
     d = c // h

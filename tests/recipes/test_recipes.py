@@ -115,7 +115,7 @@ def test_the_start_exists_and_is_of_the_same_kind(name: str) -> None:
 
 
 def test_the_protocol_of_the_paper() -> None:
-    """SPEC §6, for every recipe of a published data set."""
+    """method.md §6, for every recipe of a published data set."""
     for name in RECIPES:
         recipe, config = load(name)
         dataset = name.partition("/")[0]

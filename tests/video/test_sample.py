@@ -1,4 +1,4 @@
-"""Golden indices, worked out by hand from SPEC §6 in the comments."""
+"""Golden indices, worked out by hand from method.md §6 in the comments."""
 
 import pytest
 import torch

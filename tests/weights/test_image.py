@@ -11,6 +11,7 @@ from torch import Tensor
 
 from motionformer import from_image_weights, load_model
 from motionformer.errors import CheckpointError
+from motionformer.training.advice import read_start
 from motionformer.weights.image import inflate, read_image_weights, resize_kernel
 
 DIM, DEPTH, PATCH, SIDE = 64, 2, 8, 4
@@ -261,9 +262,7 @@ def test_heads_are_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_table_that_is_no_square_is_refused(tmp_path: Path) -> None:
     """16 × 8 patches and a class token are not 11 × 11 and eight more tokens."""
     save_file({**timm_weights(), "pos_embed": torch.randn(1, 129, DIM)}, tmp_path / "tall.safetensors")
-    with pytest.raises(
-        CheckpointError, match=r"tall\.safetensors: its position table of 129 entries"
-    ):
+    with pytest.raises(CheckpointError, match=r"tall\.safetensors: its position table of 129 entries"):
         from_image_weights(tmp_path / "tall.safetensors", num_classes=2)
 
 
@@ -274,6 +273,14 @@ def test_a_projection_head_is_no_classifier(tmp_path: Path) -> None:
     save_file({f"module.base_encoder.{name}": value for name, value in weights.items()}, tmp_path / "moco.safetensors")
     model, _ = from_image_weights(tmp_path / "moco.safetensors", num_classes=2, frames=4, size=32)
     assert model.config.input.mean == (0.485, 0.456, 0.406)
+
+
+def test_a_folder_of_timm_is_an_image_model(tmp_path: Path) -> None:
+    """Its `config.json` has an architecture too: a name, where ours describes the model."""
+    folder = save_folder(tmp_path / "timm", timm_weights(), architecture="vit_tiny_patch8_32")
+    assert read_start(str(folder)).dim == DIM
+    with pytest.raises(CheckpointError, match="these are image weights"):
+        load_model(folder)
 
 
 def test_names_of_the_hub_may_hold_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

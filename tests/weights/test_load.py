@@ -127,6 +127,20 @@ class TestOurs:
         assert load_model(tmp_path, num_classes=3).config.labels is None
         assert load_model(tmp_path, labels=["a", "b", "c"]).config.labels == ("a", "b", "c")
 
+    def test_the_card_says_what_it_is_and_claims_no_licence(self, tmp_path: Path) -> None:
+        model = create_model("motionformer-tiny", labels=["wave", "a | b"], source="k400_motionformer_224_16x4")
+        model.save_pretrained(tmp_path)
+        card = (tmp_path / "README.md").read_text(encoding="utf-8")
+        assert "8 frames at stride 1, 48 × 48 pixels, RGB" in card
+        assert "| classes | wave, a \\| b |" in card
+        assert "`k400_motionformer_224_16x4`, whose licence holds" in card
+        assert "license:" not in card
+        assert "More Information Needed" not in card
+        create_model("motionformer-tiny", num_classes={"verb": 97, "noun": 300}, depth=1).save_pretrained(
+            tmp_path / "two"
+        )
+        assert "97 of verb, 300 of noun" in (tmp_path / "two/README.md").read_text(encoding="utf-8")
+
     def test_push_goes_through_the_hub_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from huggingface_hub import HfApi
 

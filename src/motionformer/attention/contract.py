@@ -1,7 +1,7 @@
 """The contract between "how softmax attention is computed" and "who attends to whom".
 
 An *attend* answers `attend(q, k, v, frames)`: the keys are cut into `frames` equal groups, every query gets one
-softmax per group and one pooled value per group (SPEC step 1, paper eq. 2). `frames=1` is ordinary attention.
+softmax per group and one pooled value per group (method.md §3, step 1; paper eq. 2). `frames=1` is ordinary attention.
 Nothing here knows projections, prefix tokens or blocks.
 """
 

@@ -1,4 +1,4 @@
-"""Divided attention: along time at one place, or over space in one frame (TimeSformer; SPEC §3).
+"""Divided attention: along time at one place, or over space in one frame (TimeSformer; method.md §3).
 
 A divided block holds one of each; this file is the one layer, given the direction it looks in.
 """

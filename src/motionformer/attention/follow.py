@@ -1,4 +1,4 @@
-"""Trajectory attention, second half: follow each query through time (paper §3.1, eqs. 3–4; SPEC steps 2–3).
+"""Trajectory attention, second half: follow each query through time (paper §3.1, eqs. 3–4; method.md §3).
 
 The function of the paper with the two projections moved out of the time axis ("folded", docs/decisions.md): `W_k`
 goes into the query, `W_v` comes after the pooling, so that no trajectory token is ever projected. Queries are taken

@@ -1,6 +1,6 @@
 """`follow` with its backward pass written out.
 
-Autograd would keep two `[n h c]` intermediates for each layer, twelve times the tokens at base size. Here they are
+Autograd would keep two `[n h c]` intermediates for each layer, each twelve times the tokens at base size. Here they are
 computed again, block by block, while they are in the cache: less memory and less time. The gradients are those of
 `follow`, to rounding (a test compares them, another checks them against finite differences).
 """

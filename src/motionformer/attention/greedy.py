@@ -1,4 +1,4 @@
-"""Greedy orthogonal selection, exactly and fast (paper §3.3, algorithm 1; SPEC §4).
+"""Greedy orthogonal selection, exactly and fast (paper §3.3, algorithm 1; method.md §4).
 
 Start somewhere; then always take the candidate whose largest |cosine| to those already taken is smallest. The loop
 nobody can misread lives in tests/literal/selection.py; the three ways here return the same indices:

@@ -1,4 +1,4 @@
-"""Joint attention: every token attends to every token of the clip (SPEC §3)."""
+"""Joint attention: every token attends to every token of the clip (method.md §3)."""
 
 from einops import rearrange
 from jaxtyping import Bool, Float

@@ -1,4 +1,4 @@
-"""Nyström attention with segment-mean landmarks, the paper's comparison (SPEC §4).
+"""Nyström attention with segment-mean landmarks, the paper's comparison (method.md §4).
 
 `softmax(QK̃ᵀ) · pinv(softmax(Q̃K̃ᵀ)) · (softmax(Q̃Kᵀ)V)` with landmarks Q̃, K̃. The inverse is a fixed number of matrix
 products, and it meets the small r × d product, not the long n × r one.

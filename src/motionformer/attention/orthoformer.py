@@ -1,4 +1,4 @@
-"""Orthoformer: attention through a few prototypes, linear in the number of tokens (paper §3.3; SPEC §4).
+"""Orthoformer: attention through a few prototypes, linear in the number of tokens (paper §3.3; method.md §4).
 
 `softmax(QKᵀ)V ≈ softmax(QPᵀ) · (softmax(PKᵀ)V)`: every prototype reads each key frame once, every query then reads
 the prototypes. Queries and keys are both scaled by d^-¼, so that a prototype, which is a query, meets either on
@@ -71,7 +71,7 @@ class OrthoformerAttention(Attend):
 
     @classmethod
     def improved(cls, num_prototypes: int = 128, *, shared: bool = True) -> "OrthoformerAttention":
-        """A closer approximation at nearly the same cost: one Lloyd step, norm correction, ridge 0.01 (SPEC §4)."""
+        """A closer approximation at nearly the same cost: one Lloyd step, norm correction, ridge (method.md §4)."""
         return cls(num_prototypes, shared=shared, refine=True, ridge=0.01)
 
     def prepare(

@@ -1,4 +1,4 @@
-"""Performer: positive random features in place of the softmax, the paper's comparison (SPEC §4)."""
+"""Performer: positive random features in place of the softmax, the paper's comparison (method.md §4)."""
 
 import torch
 from einops import rearrange

@@ -1,4 +1,4 @@
-"""Prototypes: the few tokens that stand for all of them (paper §3.3; SPEC §4).
+"""Prototypes: the few tokens that stand for all of them (paper §3.3; method.md §4).
 
 `select_prototypes` works on any vectors, feature maps included. Every random draw comes from a generator; with
 `deterministic=True` nothing is drawn at all.

@@ -1,4 +1,4 @@
-"""What to do with a trajectory: attend along it, or average it (SPEC steps 2–3 and the `Avg_T` ablation).
+"""What to do with a trajectory: attend along it, or average it (method.md §3, steps 2 and 3 and the `Avg_T` ablation).
 
 A temporal pooling is given the trajectories `ỹ [b f n c]` and each query's own frame, and returns one token a query.
 """

@@ -1,4 +1,4 @@
-"""Trajectory attention: pool each frame for each query, then follow the query through time (paper §3.1; SPEC §3)."""
+"""Trajectory attention: pool each frame for each query, then follow the query through time (method.md §3)."""
 
 import torch
 from einops import rearrange

@@ -1,4 +1,4 @@
-"""The paper's way to count: multiply-adds of its equations done literally, one view (SPEC §5).
+"""The paper's way to count: multiply-adds of its equations done literally, one view (method.md §5).
 
 LayerNorm counts 5 an element; softmax, GELU and additions count nothing. The published figures come from a counter
 that reports an `einsum` to four digits, which shows in the last digit of one of them, so it is done here too

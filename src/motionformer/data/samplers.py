@@ -1,4 +1,4 @@
-"""The four ways a clip is cut from a video in the paper's protocol (SPEC §6), as objects a data set is given."""
+"""The four ways a clip is cut from a video in the paper's protocol (method.md §6), as objects a data set is given."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Pre-norm transformer blocks (SPEC §2, §3). The attention is given; the block knows only residuals."""
+"""Pre-norm transformer blocks (method.md §2, §3). The attention is given; the block knows only residuals."""
 
 import torch
 from jaxtyping import Bool, Float

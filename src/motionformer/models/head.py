@@ -1,4 +1,4 @@
-"""What the readout gives → logits (SPEC §2). Logits always: softmax happens once, where views are averaged."""
+"""What the readout gives → logits (method.md §2). Logits always: softmax happens once, where views are averaged."""
 
 from jaxtyping import Float
 from torch import Tensor, nn

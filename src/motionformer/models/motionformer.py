@@ -1,28 +1,23 @@
-"""The whole model: clip → tokens → blocks → readout → logits (SPEC §2)."""
+"""The whole model: clip → tokens → blocks → readout → logits (method.md §2)."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
+from huggingface_hub import ModelCard, PyTorchModelHubMixin
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from motionformer.models.block import EPS
 from motionformer.models.build import build_block, build_head, build_positions, build_readout
+from motionformer.models.card import write_card
 from motionformer.models.config import ModelConfig
 from motionformer.models.tokens import Grid, Tokens
 
 
-class Motionformer(
-    nn.Module,
-    PyTorchModelHubMixin,
-    library_name="motionformer",
-    license="mit",
-    tags=["video-classification", "trajectory-attention"],
-):
+class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer"):
     """A video transformer: normalised clips `[b 3 t H W]` in, logits out.
 
     Any clip that divides into tokens works; position tables are interpolated to it. `config` says everything the
@@ -69,12 +64,16 @@ class Motionformer(
         return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Write `config.json` and `model.safetensors`, for `load_model`, `from_pretrained` and the hub."""
+        """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub."""
         return super().save_pretrained(save_directory, **{"config": self._as_json(), **options})
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload to the Hugging Face hub."""
         return super().push_to_hub(repo_id, **{"config": self._as_json(), **options})
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The `README.md` beside the weights."""
+        return ModelCard(write_card(self.config))
 
     def _as_json(self) -> dict[str, Any]:
         """The configuration as it is now: labels may have been added since the model was built."""

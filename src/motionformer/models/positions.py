@@ -1,4 +1,4 @@
-"""Position tables, interpolated in space and time to the clip at hand (SPEC §2, §5).
+"""Position tables, interpolated in space and time to the clip at hand (method.md §2, §5).
 
 Space is resized bicubically without antialiasing, as the released models expect; time linearly.
 """

@@ -11,7 +11,7 @@ GAIN = 10.0
 
 
 class ClassReadout(nn.Module):
-    """The class token (SPEC §2); without one, the mean of the patch tokens."""
+    """The class token (method.md §2); without one, the mean of the patch tokens."""
 
     width = 1
     """Vectors of the model's width that come out."""

@@ -1,4 +1,4 @@
-"""Clip → tokens: one linear map of each tubelet of pixels (SPEC §2).
+"""Clip → tokens: one linear map of each tubelet of pixels (method.md §2).
 
 Square tokens are tubelets of one frame, cubic tokens of two or more; the map is the same.
 """

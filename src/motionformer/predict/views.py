@@ -1,4 +1,4 @@
-"""A video becomes the views of the testing protocol (SPEC §6), holding little: frames as small bytes, views one by one.
+"""A video becomes the views of the testing protocol (method.md §6): frames as small bytes, views one by one.
 
 The frames that any view needs are decoded once and shrunk as they come. Views overlap and are floats, so all of them at
 once would be thirty times a clip; a batch of them is cut when the model is ready for it. The same numbers as the data

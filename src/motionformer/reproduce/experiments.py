@@ -1,4 +1,4 @@
-"""The experiments of the paper (SPEC §7), as rows of recipes. A new one is a new entry; nothing else changes.
+"""The experiments of the paper (docs/reproduction.md), as rows of recipes. A new one is a new entry here.
 
 `cpu` rows are the same comparison on the motion benchmark with a tiny model; `paper` rows are the published recipes,
 which need the published data (`data.train=…`) and GPUs. What is more than a table of recipes has a module of its own

@@ -19,8 +19,7 @@ from motionformer.training.recipe import Recipe
 from motionformer.weights.checkpoint import read_checkpoint
 from motionformer.weights.fit import PER_CLASS, fit_tensors
 from motionformer.weights.image import load_image_weights, read_image_weights
-from motionformer.weights.load import find_weights, load_model_with_report
-from motionformer.weights.released import is_released_layout
+from motionformer.weights.load import find_weights, is_video_model, load_model_with_report
 from motionformer.weights.report import LoadReport
 
 log = logging.getLogger("motionformer")
@@ -85,7 +84,7 @@ def load_start(model: Motionformer, start: str) -> LoadReport:
     The classifier is taken only from a model of the same classes, scored the same way.
     """
     checkpoint = read_checkpoint(find_weights(start))
-    is_video = is_released_layout(checkpoint.tensors) or "architecture" in checkpoint.cfg
+    is_video = is_video_model(checkpoint)
     try:
         return _load_video_start(model, start) if is_video else _load_image_start(model, str(checkpoint.path))
     except CheckpointError as error:

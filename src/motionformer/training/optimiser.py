@@ -1,4 +1,4 @@
-"""AdamW and who decays (SPEC §6). Biases, norms, the class token and position tables do not, unless the recipe asks
+"""AdamW and who decays (method.md §6). Biases, norms, the class token and position tables do not unless asked
 for the released models' way (`decay_everything`). Layer-wise decay: block i learns slower the further below the head.
 """
 

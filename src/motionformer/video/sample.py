@@ -1,4 +1,4 @@
-"""Which frames make a clip (SPEC §6). Integers in, integers out; knows no files.
+"""Which frames make a clip (method.md §6). Integers in, integers out; knows no files.
 
 Every index lies in `0 … num_frames − 1`: where a video is too short for its clip, its last frame repeats. Fractions
 round downwards, in exact arithmetic, so an index never depends on the machine. To sample a part of a video, pass its

@@ -1,4 +1,4 @@
-"""Start a video model from an image transformer (SPEC §5, "ImageNet start").
+"""Start a video model from an image transformer (method.md §5, "ImageNet start").
 
 Three families of key names are read, from a file or by hub name: timm (also the original DINO and DINOv2 files),
 Hugging Face ViT, and Hugging Face DINOv2. All become timm's names first; then one path goes into the model. Layer

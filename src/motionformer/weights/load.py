@@ -121,6 +121,12 @@ def short_name(source: str | Path) -> str:
     return parts[-1] if parts else str(source)
 
 
+def is_video_model(checkpoint: Checkpoint) -> bool:
+    """Whether these are the authors' weights or ours; timm's `config.json` has an architecture too, by name."""
+    described = not isinstance(checkpoint.cfg.get("architecture", ""), str)
+    return described or is_released_layout(checkpoint.tensors)
+
+
 def is_hub_name(source: str | Path) -> bool:
     """Whether it reads as `user/name`, possibly with dots, and not as a weights file in a folder."""
     user, slash, name = str(source).partition("/")
@@ -158,7 +164,7 @@ def _identify(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfi
         if config.dim % config.num_heads:
             raise CheckpointError(f"a width of {config.dim} is no multiple of {config.num_heads} heads.")
         return config, *convert_released(tensors, config)
-    if "architecture" in checkpoint.cfg:
+    if is_video_model(checkpoint):
         config = _read_architecture(checkpoint.cfg["architecture"])
         if num_heads not in (None, config.num_heads):
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""The authors' released files: their names, what they hold, and how they map to our models (SPEC §5).
+"""The authors' released files: their names, what they hold, and how they map to our models (method.md §5).
 
 The architecture is inferred from keys and shapes; the YAML inside a file is asked only for what shapes cannot tell:
 the number of heads where it is not width / 64, the activation before the classifier, the approximation, the clips.

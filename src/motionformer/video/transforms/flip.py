@@ -17,6 +17,10 @@ MIRRORED = {
     "leftward": "rightward",
     "leftwards": "rightwards",
     "clockwise": "counterclockwise",
+    "cw": "ccw",
+    "links": "rechts",
+    "gauche": "droite",
+    "izquierda": "derecha",
 }
 MIRRORED |= {there: here for here, there in MIRRORED.items()}
 
@@ -43,6 +47,11 @@ class LabelAwareFlip(Transform):
         self.probability = 0.0 if self.without_twin else probability
         self._names = tuple(class_names)
 
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The names of classes that are each other's mirror image."""
+        return tuple((self._names[a], self._names[b]) for a, b in enumerate(self.twins) if a < b)
+
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         raise TypeError("LabelAwareFlip may change the label: call `with_label(clip, label, generator)`.")
 
@@ -62,7 +71,7 @@ class LabelAwareFlip(Transform):
     def __repr__(self) -> str:
         if self.without_twin:
             return f"LabelAwareFlip(off: no class is the mirror image of {', '.join(map(repr, self.without_twin))})"
-        pairs = [f"{self._names[a]} ↔ {self._names[b]}" for a, b in enumerate(self.twins) if a < b]
+        pairs = [f"{here} ↔ {there}" for here, there in self.pairs]
         return f"LabelAwareFlip(probability={self.probability}, {', '.join(pairs) or 'no class has a side'})"
 
 

@@ -1,4 +1,4 @@
-"""The pipelines of the published protocol, top-down (SPEC §6). Decoded frames `[t H W 3]` in, `[3 t H W]` out."""
+"""The pipelines of the published protocol, top-down (method.md §6). Decoded frames `[t H W 3]` in, `[3 t H W]` out."""
 
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable

@@ -36,7 +36,7 @@ class Normalise(Transform):
 
 
 class SwapChannels(Transform):
-    """RGB → BGR, which the EPIC-Kitchens weights expect (SPEC §5)."""
+    """RGB → BGR, which the EPIC-Kitchens weights expect (method.md §5)."""
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         return clip.flip(0)
