@@ -40,10 +40,20 @@ def draw_frame(ax: plt.Axes, scheme: str, frame: int) -> None:
     for line in range(SIDE + 1):
         ax.axhline(line, color="white", lw=0.8)
         ax.axvline(line, color="white", lw=0.8)
-    ax.add_patch(Circle(ball(frame), 0.8, facecolor="none", edgecolor=INK, lw=1.6))
+    ax.add_patch(Circle(ball(frame), 0.8, facecolor="none", edgecolor=INK, lw=1.6, zorder=3))
     if frame == OWN:
         column, row = (int(c) for c in ball(OWN))
-        ax.add_patch(Rectangle((column, row), 1, 1, facecolor="none", edgecolor=QUERY, lw=2.4))
+        ax.add_patch(Rectangle((column, row), 1, 1, facecolor="none", edgecolor=QUERY, lw=2.4, zorder=4))
+        if scheme == "joint":
+            ax.annotate(
+                "query",
+                (column + 0.5, row + 1.1),
+                (column + 0.5, 6.1),
+                color=QUERY,
+                fontsize=9,
+                ha="center",
+                arrowprops={"arrowstyle": "-", "color": QUERY, "lw": 1.0},
+            )
     ax.set_xlim(0, SIDE)
     ax.set_ylim(SIDE, 0)
     ax.set_xticks([])

@@ -36,7 +36,7 @@ def count_costs(experiment: Experiment, request: Request) -> Outcome:
     literal = [
         Line(name, (paper_macs(VARIANTS[name]) / 1e9,), group=EQUATIONS, paper=PUBLISHED[name]) for name in names
     ]
-    computed = [Line(name, (cost.macs / 1e9,), group=COMPUTED) for name, cost in found.items()]
+    computed = [Line(name, (cost.macs / 1e9,), group=COMPUTED, paper=PUBLISHED[name]) for name, cost in found.items()]
     memory = [Line(name, (cost.training_total_bytes / 1e9,), group=MEMORY) for name, cost in found.items()]
     arena = [
         Line(name, (encoder_macs(name) / 1e9,), group=ENCODER, paper=str(ARENA.get(name, "")))

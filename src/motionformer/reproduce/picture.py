@@ -1,11 +1,15 @@
 """The picture of an outcome: lines where its rows are points of lines, else bars."""
 
+import math
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.outcome import Line, Outcome, by_group
+
+COLOURS = ("#7a8691", "#c2571a", "#2563a8", "#1d7a46")
+INK = "#22303c"
 
 
 def draw(experiment: Experiment, outcome: Outcome) -> Figure:
@@ -32,10 +36,11 @@ def draw(experiment: Experiment, outcome: Outcome) -> Figure:
 
 def _draw_curves(axes: Any, outcome: Outcome) -> None:
     groups = dict.fromkeys(line.group for line in outcome.lines)
-    for colour, group in zip(("#7a8691", "#c2571a", "#2563a8", "#1d7a46"), groups, strict=False):
-        lines = [line for line in outcome.lines if line.group == group]
+    for place, (colour, group) in enumerate(zip(COLOURS, groups, strict=False)):
+        lines = [line for line in outcome.lines if line.group == group and line.x is not None]
+        aside = 0.05 * (place - (len(groups) - 1) / 2)  # beside each other, so that no error bar hides another
         axes.errorbar(
-            [line.x for line in lines],
+            [line.x + aside for line in lines if line.x is not None],
             [line.mean for line in lines],
             yerr=[line.deviation or 0.0 for line in lines],
             color=colour,
@@ -47,13 +52,19 @@ def _draw_curves(axes: Any, outcome: Outcome) -> None:
 
 
 def _draw_bars(axes: Any, lines: list[Line], measure: str) -> None:
-    axes.barh([line.label for line in lines], [line.mean for line in lines], color="#8fb3d9", height=0.62)
+    """Bars, their figures beside the names, where nothing can hide them; seeds as dots, the paper's as diamonds."""
+    names = [f"{line.label}   {line.show(line.mean)}" for line in lines]
+    axes.barh(names, [line.mean for line in lines], color="#8fb3d9", height=0.62)
+    shown = [value for line in lines for value in line.values]
     for place, line in enumerate(lines):
         if len(line.values) > 1:
-            axes.plot(line.values, [place] * len(line.values), "o", color="#22303c", markersize=4)
-    has_seeds = any(len(line.values) > 1 for line in lines)
-    axes.set_xlabel(f"{measure} (dots: seeds)" if has_seeds else measure)
-    if measure.endswith("%") and all(0 <= value <= 100 for line in lines for value in line.values):
-        axes.set_xlim(0, 100)
+            axes.plot(line.values, [place] * len(line.values), "o", color=INK, markersize=4)
+    published = {place: float(line.paper) for place, line in enumerate(lines) if line.paper}
+    axes.plot(list(published.values()), list(published), "D", color="none", markeredgecolor="#c2571a", markersize=6)
+    marks = [*(["dots: seeds"] if len(shown) > len(lines) else []), *(["diamonds: paper"] if published else [])]
+    axes.set_xlabel("\n".join(filter(None, (measure, "; ".join(marks)))))
+    largest = max([*shown, *published.values()])
+    if measure.endswith("%") and min(shown) >= 0 and largest <= 100:
+        axes.set_xlim(0, 100 if largest > 50 else 10 * math.ceil(largest / 8))
     axes.grid(axis="x", alpha=0.25)
     axes.invert_yaxis()
