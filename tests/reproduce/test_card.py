@@ -57,8 +57,11 @@ def test_the_card_says_what_was_run_and_what_the_original_needs() -> None:
 
 
 def test_pictures_have_a_panel_for_each_group_and_lines_for_points() -> None:
-    assert len(draw(EXPERIMENTS["t4"], SEEDS).axes) == 1
-    assert [axes.get_xlabel() for axes in draw(EXPERIMENTS["a5"], GROUPS).axes] == ["G", "GB"]
+    (bars,) = draw(EXPERIMENTS["t4"], SEEDS).axes
+    assert bars.get_xlabel().endswith("\ndots: seeds")
+    line = SEEDS.lines[0]
+    assert bars.get_yticklabels()[0].get_text() == f"{line.label}   {line.show(line.mean)}"
+    assert [axes.get_xlabel() for axes in draw(EXPERIMENTS["a5"], GROUPS).axes] == ["G\ndiamonds: paper", "GB"]
     points = [Line(f"{group} {x}", (40.0 + x,), group=group, x=x) for group in "ab" for x in (1.0, 2.0)]
     (curves,) = draw(EXPERIMENTS["a1"], Outcome("a1", "cpu", "c", "", tuple(points))).axes
     assert [text.get_text() for text in curves.get_legend().get_texts()] == ["a", "b"]
