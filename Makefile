@@ -36,7 +36,7 @@ format: $(READY)  ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-benchmark: $(READY)  ## measure speed and memory, write build/*.md and *.json (half an hour)
+benchmark: $(READY)  ## measure speed and memory, write build/*.md and *.json (an hour)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[benchmark]'
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.decoding
@@ -44,6 +44,8 @@ benchmark: $(READY)  ## measure speed and memory, write build/*.md and *.json (h
 	$(BIN)/python -m benchmarks.motion_learning --level easy --threads 2
 	$(BIN)/python -m benchmarks.training_overhead
 	$(BIN)/python -m benchmarks.prediction
+	$(BIN)/python -m benchmarks.approximations
+	$(BIN)/motionformer reproduce t3m --out build/t3m
 
 figures: $(READY)  ## redraw the pictures of README and docs
 	$(BIN)/python docs/figures/draw.py

@@ -35,10 +35,10 @@ def main() -> None:
         for index, (mask, axis) in enumerate(zip(masks, line, strict=True)):
             axis.imshow(paint(clip.frames[index], mask).numpy(), interpolation="nearest")
             axis.set(xticks=[], yticks=[])
-            axis.set_xlabel(f"J {jaccard(mask == 1, truth[index] == 1):.2f}", fontsize=7, labelpad=2)
-        line[0].set_ylabel(name, fontsize=8)
+            axis.set_xlabel(f"J {jaccard(mask == 1, truth[index] == 1):.2f}", fontsize=9, labelpad=2)
+        line[0].set_ylabel(name, fontsize=10)
     figure.subplots_adjust(left=0.07, right=0.995, bottom=0.05, top=0.995, wspace=0.05, hspace=0.16)
-    figure.savefig(Path(__file__).with_name("davis-disc.png"), dpi=90)
+    figure.savefig(Path(__file__).with_name("davis-disc.png"), dpi=130)
 
 
 if __name__ == "__main__":

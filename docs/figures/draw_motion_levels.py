@@ -22,11 +22,12 @@ def main() -> None:
         clip = MotionBenchmark(level, "val", 64, size=96)[index]
         for frame, place, axis in zip(clip.frames, clip.path, line, strict=True):
             axis.imshow(frame.numpy(), extent=(0, 96, 96, 0), interpolation="nearest")
-            axis.plot(*place.tolist(), "+", color="red", markersize=5, markeredgewidth=0.8)
+            for colour, width in (("black", 2.6), ("#ffd400", 1.2)):  # an edge, so that it shows on any ground
+                axis.plot(*place.tolist(), "+", color=colour, markersize=7, markeredgewidth=width)
             axis.set(xticks=[], yticks=[], xlim=(0, 96), ylim=(96, 0))
-        line[0].set_ylabel(f"{level}\n{CLASSES[clip.label]}", fontsize=8)
+        line[0].set_ylabel(f"{level}\n{CLASSES[clip.label]}", fontsize=10)
     figure.subplots_adjust(left=0.07, right=0.995, bottom=0.005, top=0.995, wspace=0.04, hspace=0.06)
-    figure.savefig(Path(__file__).with_name("motion-levels.png"), dpi=75)
+    figure.savefig(Path(__file__).with_name("motion-levels.png"), dpi=130)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def _table(lines: Sequence[Line], unit: str) -> str:
 
 def to_card(experiment: Experiment, outcome: Outcome) -> str:
     """What was run, what it gave, and what the original needs."""
-    facts = [f"# {experiment.id.upper()}: {experiment.title}", "", f"* Command: `{outcome.command}`"]
+    facts = [f"# {experiment.name}: {experiment.title}", "", f"* Command: `{outcome.command}`"]
     facts += [f"* What was run: {outcome.about}"] if outcome.about else []
     facts += [f"* The original needs: {experiment.needs}", ""]
     return "\n".join(facts) + "\n" + to_markdown(outcome)

@@ -36,6 +36,11 @@ class Experiment:
     here: str = ""  # what is compared at the scale of a CPU, where it is no table of recipes
     published: str = ""  # what the paper found, where that is no figure of a row
 
+    @property
+    def name(self) -> str:
+        """As in the paper: T3a."""
+        return self.id.capitalize()
+
 
 def find_experiment(name: str) -> Experiment:
     """By id, in any case."""
@@ -241,4 +246,7 @@ _ALL = (
     Experiment("t7", "ViT-L/336 with Orthoformer, r = 196", "K400", paper=(Row("H, k400", "k400/h"),)),
 )
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.id: experiment for experiment in _ALL}
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.id: experiment for experiment in sorted(_ALL, key=lambda one: (one.id[0] != "t", one.id))
+}
+"""The paper's tables first, then its appendix."""

@@ -53,11 +53,11 @@ def _overview(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
     else:
         can_run = experiment.cpu or experiment.here
         status, scale = ("not run yet", "") if can_run else ("recipes; needs data and GPUs", " --scale paper")
-    return f"| [{name.upper()}](#{name}) | {experiment.title} | {status} | `motionformer reproduce {name}{scale}` |"
+    return f"| [{experiment.name}](#{name}) | {experiment.title} | {status} | `motionformer reproduce {name}{scale}` |"
 
 
 def _section(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
-    title = f"\n## {experiment.id.upper()}\n\n**{experiment.title}.** "
+    title = f"\n## {experiment.name}\n\n**{experiment.title}.** "
     name, needs = experiment.id, experiment.needs
     if not experiment.cpu and not experiment.here:
         status = f"Recipes only: the original needs {needs} and GPUs; nothing of it was run.\n\n"
@@ -115,7 +115,7 @@ def picture_name(outcome: Outcome) -> str:
 
 
 def _picture(outcome: Outcome) -> str:
-    what = f"{outcome.id.upper()}, {outcome.data or 'built-in data'}"
+    what = f"{EXPERIMENTS[outcome.id].name}, {outcome.data or 'built-in data'}"
     return f"\n![{what}](figures/{picture_name(outcome)})\n"
 
 
