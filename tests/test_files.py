@@ -2,11 +2,13 @@
 
 import json
 import os
+import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from motionformer.files import valid_json, write_csv, write_whole, written_whole
+from motionformer.files import check_output, is_special, valid_json, write_csv, write_whole, written_whole
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -45,3 +47,55 @@ def test_a_full_disk_says_which_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"):
         write_whole(tmp_path / "a.txt", "x" * 100_000)
     assert not list(tmp_path.iterdir())
+
+
+def make_device(file: Path, minor: int) -> Path:
+    """Memory's devices: 3 forgets what is written, 7 is always full."""
+    try:
+        os.mknod(file, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        file.open("wb").close()
+    except OSError as error:
+        pytest.skip(f"devices can not be made or used here ({error.strerror})")
+    return file
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    null, full = make_device(tmp_path / "null", 3), make_device(tmp_path / "full", 7)
+    for file in (null, full):
+        check_output(file)
+    write_whole(null, "x")
+    with pytest.raises(OSError, match=r"No space left on device: '.*/full'"):
+        write_whole(full, "x")
+    assert null.is_char_device()
+    assert full.is_char_device()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["full", "null"]
+
+
+def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
+    pipe, came = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    assert is_special(pipe)
+    check_output(pipe)
+    reader = threading.Thread(target=lambda: came.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_whole(pipe, "through")
+    reader.join(10)
+    assert came == [b"through"]
+    assert pipe.is_fifo()
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/a.txt")
+    for content in ("new", "newer"):  # to a file that is not there yet, and to one that is
+        check_output(tmp_path / "link")
+        write_whole(tmp_path / "link", content)
+        assert (tmp_path / "there" / "a.txt").read_text() == content
+    assert (tmp_path / "link").is_symlink()
+    assert [file.name for file in (tmp_path / "there").iterdir()] == ["a.txt"]
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "nowhere" / "a.txt", "x")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")

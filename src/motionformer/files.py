@@ -3,6 +3,7 @@ names that are no UTF-8."""
 
 import csv
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,18 +14,23 @@ from motionformer.errors import OutputError
 
 @contextmanager
 def written_whole(file: Path) -> Iterator[IO[bytes]]:
-    """A stream to write to: the file takes its name when everything is on the disk, and stays as it was otherwise."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        with aside.open("wb") as stream:
+    """A stream to write to: the file takes its name when everything is on the disk, and stays as it was otherwise.
+
+    A link stays one: what it leads to is written. A device or a pipe is written to as it is.
+    """
+    if is_special(file):
+        with naming(file), file.open("wb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(file)
-    except OSError as error:
-        if error.errno is not None and error.filename is None:  # a full disk does not say which file it was
-            error.filename = str(file)
-        raise
+        return
+    target = _target(file)
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with naming(file, aside):
+            with aside.open("wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -35,15 +41,35 @@ def write_whole(file: Path, content: bytes | str) -> None:
         stream.write(content.encode() if isinstance(content, str) else content)
 
 
+def is_special(file: Path) -> bool:
+    """A device, a pipe or a socket: what is neither replaced by a file nor has room for other files beside it."""
+    return file.exists() and not file.is_file() and not file.is_dir()
+
+
+@contextmanager
+def naming(file: Path, aside: Path | None = None) -> Iterator[None]:
+    """Errors of the system inside name this file: a full disk does not say which it was, and nobody knows `aside`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and (error.filename is None or error.filename == str(aside)):
+            error.filename = str(file)
+        raise
+
+
 def check_output(file: Path) -> None:
     """Before long work: make the folder that its results go to, and refuse a file that could not be written."""
     if file.is_dir():
         raise OutputError(f"{file} is a folder, and a file is to be written there; choose another name.")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{file}: its folder cannot be made ({error.strerror}); choose another place.") from error
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
+    needed = [file]
+    if not is_special(file):
+        target = _target(file)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{file}: its folder cannot be made ({error.strerror}); choose another place.") from error
+        needed = [target.parent, target] if target.exists() else [target.parent]
+    if not all(os.access(place, os.W_OK) for place in needed):
         raise OutputError(f"{file}: may not be written (see the permissions); choose another place.")
 
 
@@ -60,3 +86,21 @@ def write_csv(stream: IO[bytes], rows: Iterable[Iterable[object]]) -> None:
 def valid_json(text: str) -> str:
     """JSON that UTF-8 can hold: of a file name that is no UTF-8, each such byte becomes the escape that JSON has."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def stamp_video(path: Path) -> str:
+    """Changes when a video does: size and time of change; of a folder of frames their number and the newest time."""
+    try:
+        facts = path.stat()
+        if not stat.S_ISDIR(facts.st_mode):
+            return f"{facts.st_size}-{facts.st_mtime_ns}"
+        with os.scandir(path) as entries:
+            times = [entry.stat().st_mtime_ns for entry in entries if not entry.name.startswith(".")]
+    except OSError:
+        return "missing"
+    return f"{len(times)} frames-{max(times, default=0)}"
+
+
+def _target(file: Path) -> Path:
+    """Where links lead; a circle of them leads to itself."""
+    return Path(os.path.realpath(file))

@@ -1,6 +1,7 @@
 """`motionformer data`, as a user types it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,27 @@ def test_check_knows_where_it_can_write_before_it_begins(
     for option, place in (("--json", tmp_path), ("--csv", tmp_path / "new" / "r.json" / "r.csv")):
         with pytest.raises(OutputError, match="choose another"):
             runner.invoke(app, [*words, option, str(place)], catch_exceptions=False)
+
+
+def test_a_full_disk_leaves_the_older_report(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text("older")
+    (tmp_path / f".r.json.{os.getpid()}.part").symlink_to("/dev/full")
+    words = ["data", "check", str(folder), "--workers", "1", "--quick", "--json", str(tmp_path / "r.json")]
+    result = runner.invoke(app, words)
+    assert isinstance(result.exception, OSError)
+    assert result.exception.filename == str(tmp_path / "r.json")
+    assert (tmp_path / "r.json").read_text() == "older"
+    assert "4 videos: 4 ok" in result.output, "what was found is shown all the same"
+
+
+def test_check_tells_of_files_that_may_be_videos(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "clap").mkdir()
+    (tmp_path / "clap" / "a.mp4").write_bytes((folder / "clap" / "a.mp4").read_bytes())
+    (tmp_path / "clap" / "b.rmvb").touch()
+    result = runner.invoke(app, ["data", "check", str(tmp_path), "--workers", "1", "--quick"])
+    assert result.exit_code == 0, result.output
+    assert "note: 1 files have no known ending of a video and are left out; the first is" in result.output
+    assert "b.rmvb" in result.output
 
 
 def test_check_says_what_is_broken(folder: Path, tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def test_errors(root: Path, tmp_path: Path) -> None:
     wrong = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "joint-tiny", "--block", "9"])
     assert wrong.exit_code == 2
     assert "blocks 0 to 3" in wrong.output
-    assert runner.invoke(app, ["davis", "evaluate", str(root), "--model", "joint-tiny", "--device", "x"]).exit_code == 2
+    device = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody", "--device", "x"])
+    assert device.exit_code == 2
+    assert "Invalid value for --device: 'x' cannot be used here" in device.output
     unknown = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody"])
     assert isinstance(unknown.exception, UnknownModelError)
     gone = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "gone.safetensors", "--from-image"])

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +53,8 @@ def test_it_prints_tables_and_keeps_everything(place: Path, tmp_path: Path) -> N
     assert names == files | {"confusion.png", "reliability.png", "views.png"}
 
 
-def test_the_scores_are_the_models_in_the_datas_order(place: Path, tmp_path: Path) -> None:
-    """The folder's classes are in alphabetical order, the model's are not: columns go by name."""
+def test_the_scores_are_the_models_in_its_own_order(place: Path, tmp_path: Path) -> None:
+    """Folders are in alphabetical order, the model's classes are not: labels go by name."""
     options = ["--views", "2", "--workers", "0", "--batch", "3", "--out", str(tmp_path)]
     runner.invoke(app, ["evaluate", str(place / "model"), str(place / "videos"), *options], catch_exceptions=False)
     found = Results.load(tmp_path)
@@ -64,10 +65,44 @@ def test_the_scores_are_the_models_in_the_datas_order(place: Path, tmp_path: Pat
         scores = model(views).softmax(-1).mean(0)  # type: ignore[union-attr]
     named = dict(zip(CLASSES, scores.tolist(), strict=True))
     order = found.header.class_names["class"]
-    assert order == tuple(sorted(CLASSES)) != CLASSES
+    assert order == CLASSES != tuple(sorted(CLASSES))
+    right = [
+        Path(path).parent.name == order[label] for path, label in zip(found.paths, found.labels["class"], strict=True)
+    ]
+    assert all(right)
     np.testing.assert_allclose(found.averaged("class")[0], [named[name] for name in order], atol=1e-6)
     with (tmp_path / "results.csv").open() as file:
         assert next(csv.DictReader(file))["prediction_name"] == max(named, key=lambda name: named[name])
+
+
+def test_data_need_not_hold_every_class(place: Path, tmp_path: Path) -> None:
+    """With the model's own names, with names from a file, and in a list."""
+    for name in ("up", "left"):
+        shutil.copytree(place / "videos" / name, tmp_path / "two" / name)
+    (tmp_path / "names.txt").write_text("\n".join(CLASSES))
+    rows = [f"{path},{path.parent.name}" for path in sorted((tmp_path / "two").rglob("*.mp4"))]
+    (tmp_path / "two.csv").write_text("\n".join(["path,label", *rows]))
+    for words in (["two"], ["two", "--classes", str(tmp_path / "names.txt")], ["two.csv"]):
+        words[0] = str(tmp_path / words[0])
+        result = runner.invoke(app, ["evaluate", str(place / "model"), *words, "--workers", "0", "--json"])
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)["tasks"]["class"]
+        assert {one["class"]: one["videos"] for one in found["classes"] if one["videos"]} == {"up": 2, "left": 1}
+
+
+def test_classes_called_by_numbers_are_found_in_lists_and_folders(tmp_path: Path) -> None:
+    """A list that was written here calls them `class 2`, in alphabetical order; users write 2."""
+    write_videos(tmp_path / "all", "easy", 8, frames=12, size=32)
+    videos = sorted((tmp_path / "all").rglob("*.mp4"))[:2]
+    tiny(labels=tuple(sorted(f"class {number}" for number in range(12)))).save_pretrained(tmp_path / "model")
+    (tmp_path / "numbers.csv").write_text(f"{videos[0]},2\n{videos[1]},10\n")
+    for video, name in zip(videos, ("2", "10"), strict=True):
+        (tmp_path / "folders" / name).mkdir(parents=True)
+        shutil.copy(video, tmp_path / "folders" / name)
+    for data in ("numbers.csv", "folders"):
+        words = ["evaluate", str(tmp_path / "model"), str(tmp_path / data), "--workers", "0", "--json"]
+        found = json.loads(runner.invoke(app, words, catch_exceptions=False).stdout)["tasks"]["class"]["classes"]
+        assert {one["class"]: one["videos"] for one in found if one["videos"]} == {"2": 1, "10": 1}
 
 
 def test_json_is_nothing_but_json(place: Path) -> None:
@@ -86,9 +121,27 @@ def test_the_same_command_again_does_nothing_again(place: Path, tmp_path: Path) 
     shutil.copytree(place / "videos", data)
     words = ["evaluate", str(place / "model"), str(data), "--workers", "0", "--out", str(tmp_path / "out"), "--json"]
     first = runner.invoke(app, words).stdout
-    for file in data.rglob("*.mp4"):
-        file.write_text("the results do not need it any more")
-    assert runner.invoke(app, words).stdout == first
+    for file in data.rglob("*.mp4"):  # the results do not need their contents any more
+        facts = file.stat()
+        file.write_bytes(bytes(facts.st_size))
+        os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    again = runner.invoke(app, words)
+    assert again.stdout == first
+    assert "finished earlier: nothing was computed" in again.stderr
+
+
+def test_other_videos_are_not_given_the_stored_result(place: Path, tmp_path: Path) -> None:
+    data = tmp_path / "videos"
+    shutil.copytree(place / "videos", data)
+    words = ["evaluate", str(place / "model"), str(data), "--workers", "0", "--out", str(tmp_path / "out"), "--json"]
+    assert json.loads(runner.invoke(app, words).stdout)["failed"] == 1
+    shutil.copy(data / "up/00002.mp4", data / "up/broken.mp4")
+    assert json.loads(runner.invoke(app, words).stdout)["failed"] == 0  # repaired
+    shutil.rmtree(data)
+    write_videos(data, "easy", 8, frames=12, size=32, seed=1)
+    shutil.copy(data / "up/00002.mp4", data / "up/broken.mp4")
+    with pytest.raises(MotionformerError, match="9 of 9 videos have another size or time of change"):
+        runner.invoke(app, words, catch_exceptions=False)
 
 
 def test_strict_makes_a_failed_video_an_error(place: Path) -> None:
@@ -115,7 +168,7 @@ def test_without_class_names_the_user_is_told(tmp_path: Path) -> None:
     ("change", "options", "message"),
     [
         ({"num_classes": 5}, [], "the model has 5 classes, the data has 8"),
-        ({"labels": tuple("abcdefgh")}, [], "which the model does not know"),
+        ({"labels": tuple("abcdefgh")}, [], r"class folder 'down' is not among the 8 classes \(a, b"),
         ({}, ["--crops", "2"], "crops is 1"),
         ({}, ["--split", "all"], "no split 'all'"),
     ],

@@ -1,5 +1,6 @@
 """`motionformer features`, as a user types it."""
 
+from io import BufferedWriter, FileIO
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,22 @@ def test_wrong_usage(place: Path) -> None:
     words = ["features", str(place / "videos" / "a.mp4"), "--model", str(place / "model")]
     assert runner.invoke(app, [*words, "--what", "everything"]).exit_code == 2
     assert runner.invoke(app, [*words, "--block", "first"]).exit_code == 2
+    for options in (["--segments", "inf"], ["--segments", "0"], ["--segments", "1", "--hop", "inf"]):
+        wrong = runner.invoke(app, [*words, *options])
+        assert wrong.exit_code == 2
+        assert f"{options[-2]}: {options[-1]} is no number of seconds above 0" in " ".join(wrong.output.split())
     result = runner.invoke(app, [*words, "--block", "9"])
     assert result.exit_code == 1
     assert "blocks are 0 to 1" in str(result.exception)
+
+
+def test_a_full_disk_names_the_file(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: BufferedWriter(FileIO("/dev/full", "w")))
+    words = ["features", str(place / "videos" / "a.mp4"), "--model", str(place / "model"), "--out", str(tmp_path)]
+    result = runner.invoke(app, words)
+    assert isinstance(result.exception, OSError)
+    assert result.exception.filename == str(tmp_path / "a.mp4.npz")
+    assert not list(tmp_path.iterdir())
 
 
 def test_help_shows_examples() -> None:

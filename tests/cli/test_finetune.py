@@ -35,7 +35,8 @@ def test_videos_in_model_out(videos: Path, tmp_path: Path, run_python: Callable[
 def test_a_plan_is_only_said(videos: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["finetune", str(videos), "--output", str(tmp_path / "run"), *SMALL, "--plan"])
     assert done.exit_code == 0, done.output
-    for words in ("32 to learn from, 8 held out", "trajectory attention", "random weights, seed 0"):
+    twins = "left ↔ right"
+    for words in ("32 to learn from, 8 held out", "trajectory attention", "random weights, seed 0", "mirrored", twins):
         assert words in done.output
     assert not (tmp_path / "run").exists()
 
@@ -43,8 +44,45 @@ def test_a_plan_is_only_said(videos: Path, tmp_path: Path) -> None:
 def test_a_plan_as_json(videos: Path, tmp_path: Path) -> None:
     words = ["finetune", str(videos), "--output", str(tmp_path / "run"), *SMALL, "--plan", "--json"]
     done = CliRunner().invoke(app, words)
-    assert json.loads(done.stdout)["videos"] == {"train": 32, "val": 8}
+    said = json.loads(done.stdout)
+    assert said["videos"] == {"train": 32, "val": 8}
+    assert said["mirrored"] == "down-left ↔ down-right, left ↔ right, up-left ↔ up-right, others as themselves"
+    assert said["notes"] == []
     assert not (tmp_path / "run").exists()
+
+
+def test_names_are_printed_as_they_are(videos: Path, tmp_path: Path) -> None:
+    """Brackets and colons are no markup; what cannot be read, and a file on both sides, are told at the end."""
+    (videos / "up").rename(videos / "[bold]")
+    paths = sorted(videos.rglob("*.mp4"))
+    (broken := paths[0]).write_bytes(b"nothing")
+    rows = [f"{path},{path.parent.name},0,1" for path in paths if path.parent.name not in ("left", "down")]
+    rows += [f"{path},wave [/b] :dog:,0,1" for path in sorted((videos / "down").iterdir())]
+    rows += [f"{next((videos / 'left').iterdir())},left,0,{end / 10}" for end in range(1, 6)]
+    (tmp_path / "[list].csv").write_text("\n".join(["path,label,start,end", *rows]))
+    words = ["finetune", str(tmp_path / "[list].csv"), "--output", str(tmp_path / "[draft]"), *SMALL]
+    runner = CliRunner(env={"COLUMNS": "1000", "TERM": "dumb"})
+    done = runner.invoke(app, [*words, "data.max_failed_share=0.5"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    for name in ("[list]", "[bold]", "wave [/b] :dog:"):
+        assert name in done.output
+    plan, result = done.output.split("videos right")
+    assert f"model: {tmp_path}/[draft]/model" in result
+    assert "1 of" in result
+    assert str(broken) in result
+    assert "the figure is too good" in plan
+    assert "the figure is too good" in result
+
+
+def test_videos_that_are_not_there(videos: Path, tmp_path: Path) -> None:
+    next((videos / "up").iterdir()).unlink()
+    (videos / "up" / "dead.mp4").symlink_to("nowhere")
+    words = ["finetune", str(videos), "--output", str(tmp_path / "run"), *SMALL, "--plan"]
+    with pytest.raises(MotionformerError, match=r"dead\.mp4 .*`--missing drop`"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    done = CliRunner().invoke(app, [*words, "--missing", "drop"], catch_exceptions=False)
+    assert "31 to learn from, 8 held out" in done.output
+    assert "1 of 40 videos are not there" in done.output
 
 
 def test_wrong_wishes(videos: Path, tmp_path: Path) -> None:

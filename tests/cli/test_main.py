@@ -1,13 +1,18 @@
-"""What every command does with errors."""
+"""What every command does with errors, and what all have in common."""
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+import motionformer
 from motionformer import cli
+from tests.docs.test_docs import commands
 
 
 def run_and_fail(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +47,66 @@ def test_names_that_are_no_utf8_are_printed_as_they_are(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, env=environment)
     assert b"Traceback" not in done.stderr
     assert b"caf\xe9.mp4" in done.stdout + done.stderr
+
+
+def test_an_error_of_the_system_is_one_message_also_without_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_and_fail(OSError(errno.ENOSPC, "No space left on device"), monkeypatch)
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "error: No space left on device\n"
+
+
+def run_command(*words: str, stdout: int) -> tuple[int, str]:
+    """Exit code and what is said on stderr."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "motionformer", *words]
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"]], ids=" ".join)
+def test_a_full_standard_output_is_one_message(words: list[str]) -> None:
+    """Some is still held back when the command ends, some is not."""
+    with Path("/dev/full").open("wb") as full:
+        assert run_command(*words, stdout=full.fileno()) == (1, "error: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"]], ids=" ".join)
+def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
+    end, start = os.pipe()
+    os.close(end)
+    try:
+        assert run_command(*words, stdout=start) == (1, "")
+    finally:
+        os.close(start)
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["motionformer", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"motionformer {motionformer.__version__}\n"
+
+
+def find_command(words: tuple[str, ...]) -> Any:
+    command = typer.main.get_command(cli.app)
+    for word in words:
+        command = command.commands[word]
+    return command
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_examples_have_the_same_heading_everywhere(words: tuple[str, ...]) -> None:
+    assert "\n**Examples**\n" in find_command(words).help
+
+
+@pytest.mark.parametrize(
+    "words", [("predict",), ("features",), ("evaluate",), ("track",), ("davis", "evaluate"), ("lra", "train")]
+)
+def test_devices_are_chosen_alike(words: tuple[str, ...]) -> None:
+    device = next(option for option in find_command(words).params if option.name == "device")
+    assert device.default == "auto"
+    assert device.help == "auto, cpu, cuda, cuda:1, mps."

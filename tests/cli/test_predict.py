@@ -6,13 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.errors import OutputError
+from motionformer.errors import OutputError, VideoError
 from tests.predict.conftest import make_model
 from tests.video.numbered import write_video
 
@@ -131,7 +132,10 @@ def test_timeline(weights: str, videos: Path, tmp_path: Path) -> None:
         ([], "Missing argument"),
         (["a.mp4", "--resume"], "--json FILE or --csv FILE"),
         (["a.mp4", "--plot", "x.png"], "belong to --timeline"),
-        (["a.mp4", "b.mp4", "--timeline", "--plot", "x.png"], "need a folder"),
+        (["a.mp4", "--timeline", "--hop", "0"], "--hop: 0 is no number of seconds above 0"),
+        (["a.mp4", "--timeline", "--hop", "inf"], "--hop: inf is no number"),
+        (["a.mp4", "--timeline", "--window", "0"], "--window: 0 is no number"),
+        (["a.mp4", "--timeline", "--window", "nan"], "--window: nan is no number"),
         (["a.mp4", "--device", "toaster"], "cannot be used here"),
         (["a.mp4", "--labels", "nowhere.txt"], "does not exist"),
     ],
@@ -142,13 +146,38 @@ def test_wrong_usage(words: list[str], message: str) -> None:
     assert message in " ".join(result.output.split())
 
 
-def test_errors_are_one_message(weights: str, tmp_path: Path) -> None:
+def test_several_videos_need_a_folder_of_plots(videos: Path) -> None:
+    result = runner.invoke(app, ["predict", str(videos), "--timeline", "--plot", "x.png"])
+    assert result.exit_code == 2, result.output
+    assert "need a folder" in " ".join(result.output.split())
+
+
+def test_errors_are_one_message(weights: str, videos: Path, tmp_path: Path) -> None:
     nothing = runner.invoke(app, ["predict", str(tmp_path / "*.mp4"), "--model", weights])
     assert nothing.exit_code == 1
     assert "matches no video" in str(nothing.exception)
-    unknown = runner.invoke(app, ["predict", "a.mp4", "--model", "no-such-model"])
+    unknown = runner.invoke(app, ["predict", str(videos), "--model", "no-such-model"])
     assert unknown.exit_code == 1
     assert "no released name" in str(unknown.exception)
+    gone = runner.invoke(app, ["predict", "gone.mp4", "--model", "no-such-model"])
+    assert isinstance(gone.exception, VideoError)  # before the model, which would be fetched
+
+
+def test_a_pipe_is_written_to_and_keeps_no_journal(weights: str, videos: Path, tmp_path: Path) -> None:
+    pipe, came = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: came.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    words = ["predict", str(videos), "--model", weights, "--json", str(pipe)]
+    result = runner.invoke(app, words)
+    assert result.exit_code == 0, result.output
+    reader.join(10)
+    assert len(json.loads(came[0])["predictions"]) == 3
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
+    assert pipe.is_fifo()
+    again = runner.invoke(app, [*words, "--resume"])
+    assert again.exit_code == 2
+    assert "no device or pipe" in " ".join(again.output.split())
 
 
 def test_outputs_are_checked_before_the_videos_are_read(weights: str, videos: Path, tmp_path: Path) -> None:

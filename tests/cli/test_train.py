@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from motionformer.cli import app
+from motionformer.data.motion import write_videos
 from motionformer.training.module import TrainingModule
 from tests.training.children import SMALL
 
@@ -35,6 +36,22 @@ def test_train_then_again(recipe: Path, tmp_path: Path) -> None:
     card = json.loads(run(str(recipe), "seed=3", "--json", "--quiet"))
     assert card["recipe"]["seed"] == 3
     assert (tmp_path / "run/model/model.safetensors").exists()
+
+
+def test_names_are_printed_as_they_are_and_broken_videos_named(recipe: Path, tmp_path: Path) -> None:
+    videos = tmp_path / "[videos]"
+    write_videos(videos, "easy", 32, frames=6, size=32)
+    broken = sorted(videos.rglob("*.mp4"))[3]
+    broken.write_bytes(b"not a video")
+    data = [f"data.train={videos}", f"data.val={videos}", "data.train_split=''", "data.val_split=''"]
+    words = [str(recipe), *data, "data.max_failed_share=0.1", "augmentation.flip=0.5", f"output={tmp_path}/[draft]"]
+    plan = run(*words, "--dry-run").replace("│", "").replace("\n", "").replace(" ", "")
+    assert "[videos]" in plan
+    assert "left↔right" in plan
+    result = run(*words, "--quiet")
+    assert "[draft]" in result
+    for part in ("training", "validation"):
+        assert f"{part}: 1 of 32 videos could not be read ({broken}" in result
 
 
 @pytest.mark.parametrize(("step", "how"), [(1, "begins again"), (3, "goes on after step 2")])

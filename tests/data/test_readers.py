@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 
 from motionformer.data.class_folders import read_class_folders
@@ -12,9 +14,11 @@ from motionformer.data.hmdb51 import read_hmdb51
 from motionformer.data.kinetics import read_kinetics
 from motionformer.data.listing import find_videos
 from motionformer.data.plain_list import read_plain_list
+from motionformer.data.recognise import read_files, recognise
 from motionformer.data.something import read_something
 from motionformer.data.ucf101 import read_ucf101
 from motionformer.errors import AnnotationError
+from motionformer.video import open_video
 
 EPIC_HEADER = (
     "narration_id,participant_id,video_id,narration_timestamp,start_timestamp,stop_timestamp,start_frame,stop_frame,"
@@ -199,6 +203,55 @@ def test_class_folders(tmp_path: Path, touch) -> None:
     assert tmp_path / "wave" / "frames" in {record.path for record in everything}
 
 
+@pytest.mark.parametrize(
+    ("ending", "format", "codec", "pixels"),
+    [
+        ("gif", "gif", "gif", "rgb8"),
+        ("m2ts", "mpegts", "libx264", "yuv420p"),
+        ("MTS", "mpegts", "libx264", "yuv420p"),
+        ("ogv", "ogg", "libvpx", "yuv420p"),
+        ("vob", "vob", "mpeg2video", "yuv420p"),
+        ("asf", "asf", "mpeg4", "yuv420p"),
+        ("mxf", "mxf", "mpeg2video", "yuv420p"),
+        ("divx", "avi", "mpeg4", "yuv420p"),
+    ],
+)
+def test_endings_of_videos_that_can_be_read(tmp_path: Path, ending: str, format: str, codec: str, pixels: str) -> None:
+    file = tmp_path / f"x.{ending}"
+    with av.open(str(file), "w", format=format) as container:
+        stream = container.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, pixels
+        for index in range(20):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 9 * index, np.uint8), format="rgb24")
+            frame = frame.reformat(format=pixels)
+            frame.pts = index
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    assert find_videos(tmp_path) == [file]
+    assert recognise(file) == "files"
+    with open_video(file) as video:
+        assert video.metadata.num_frames == 20
+
+
+def test_files_of_unknown_endings_are_told(tmp_path: Path, touch) -> None:
+    touch(*(tmp_path / name for name in ("a/0.mp4", "a/notes.txt", "a/x.json", "list.csv", "README", "Licence.rtf")))
+    touch(tmp_path / "a" / ".DS_Store", tmp_path / ".hidden" / "x.rmvb")
+    assert read_class_folders(tmp_path).notes == ()
+    assert read_files(tmp_path / "a").notes == ()
+    touch(tmp_path / "a" / "1.rmvb", tmp_path / "a" / "deep" / "noending", tmp_path / "a" / "0.jpg")
+    pictures, files = read_class_folders(tmp_path).notes
+    assert pictures.startswith("1 pictures have videos beside or below them")
+    expected = f"2 files have no known ending of a video and are left out; the first is {tmp_path / 'a' / '1.rmvb'}"
+    assert files == expected
+    assert read_files(tmp_path / "a").notes[-1] == expected
+
+
+def test_a_video_beside_pictures_is_not_lost_without_a_word(tmp_path: Path, touch) -> None:
+    """A folder of pictures is taken for frames; that there was something else is said."""
+    touch(tmp_path / "a" / "thumb.jpg", tmp_path / "a" / "x.rmvb", tmp_path / "b" / "0.mp4")
+    assert [note[:7] for note in read_class_folders(tmp_path).notes] == ["1 files"]
+
+
 def test_links_to_folders_are_followed_once(tmp_path: Path, touch) -> None:
     root = tmp_path / "root"
     touch(root / "b" / "x.mp4", tmp_path / "elsewhere" / "deep" / "y.mp4")
@@ -251,3 +304,24 @@ def test_class_folders_split_a_file_name_that_is_no_utf8(tmp_path: Path, touch) 
     touch(*(tmp_path / "a" / name for name in names))
     splits = [read_class_folders(tmp_path, split) for split in ("train", "val", "test")]
     assert sorted(record.path.name for split in splits for record in split) == names
+
+
+def test_class_folders_with_given_classes(tmp_path: Path, touch) -> None:
+    """Folders of some classes only, numbered as the whole list is; `7` and `class 7` are the same name."""
+    touch(tmp_path / "wave" / "x.mp4", tmp_path / "7" / "y.mp4")
+    read = read_class_folders(tmp_path, class_names=("wave", "clap", "class 7"))
+    assert read.class_names == ("wave", "clap", "class 7")
+    assert {record.path.name: record.label for record in read} == {"x.mp4": 0, "y.mp4": 2}
+    assert "2 class folders (3 classes)" in read.how
+
+
+def test_numbers_in_a_list_are_names_or_indices(tmp_path: Path) -> None:
+    """Of classes called by numbers, which lists write as `class 10`, and which are in alphabetical order."""
+    file, names = tmp_path / "list.csv", ("class 0", "class 1", "class 10", "class 2")
+
+    def labels(*cells: str) -> list[object]:
+        file.write_text("\n".join(f"{place}.mp4,{cell}" for place, cell in enumerate(cells)))
+        return [record.label for record in read_plain_list(file, class_names=names)]
+
+    assert labels("2", "10", "class 2") == [3, 2, 3]
+    assert labels("2", "3") == [2, 3], "there is no class 3: these are indices"

@@ -10,7 +10,7 @@ import pytest
 from motionformer.data import ClipReader, MiddleSegments
 from motionformer.data.inspection import FileReport, Task, inspect_video
 from motionformer.data.recognise import open_dataset
-from motionformer.data.record import Annotations, Record
+from motionformer.data.record import Annotations, ClassNames, Label, Record
 from motionformer.data.scan import ScanReport, count_videos, scan
 from motionformer.errors import VideoError
 
@@ -129,6 +129,24 @@ def test_a_video_listed_for_two_pieces_is_decoded_once(folder: Path) -> None:
     path = folder / "clap" / "0.mp4"
     pieces = Annotations((Record(path, 0, 0.0, 0.3), Record(path, 0, 0.3, 0.6)), ("clap",), "pieces")
     assert len(list(scan([pieces], num_workers=1, min_frames=4))) == 1
+
+
+def test_pieces_of_different_classes_have_all_of_them(tmp_path: Path) -> None:
+    video, other = Path("match.mp4"), Path("other.mp4")
+    files = (FileReport(video, "ok"), FileReport(other, "ok"))
+
+    def column(*labels: Label) -> list[str]:
+        pieces = (Record(video, label, float(i), i + 1.0) for i, label in enumerate(labels))
+        unlabelled = Record(other, () if isinstance(labels[0], tuple) else None)
+        names: ClassNames = ("run", "jump")
+        if isinstance(labels[0], dict):
+            names = {"verb": ("take", "cut"), "noun": ("cup", "bread")}
+        ScanReport((Annotations((*pieces, unlabelled), names, "pieces"),), files).write_csv(tmp_path / "r.csv")
+        return [line.rpartition(",")[2] for line in (tmp_path / "r.csv").read_text().splitlines()]
+
+    assert column(1, 0, 1) == ["label", "jump|run", ""]
+    assert column((0, 1), (0,), ()) == ["label", "run|jump", ""]
+    assert column({"verb": 1, "noun": 1}, {"verb": 0, "noun": 0}) == ["label", "cut bread|take cup", ""]
 
 
 def test_a_file_name_that_is_no_utf8_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Shards hold what the data set holds, and each item is read once."""
 
 import filecmp
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -210,3 +211,13 @@ def test_a_shard_that_fails_leaves_nothing(
     with pytest.raises(OSError, match="the disk is gone"):
         list(write_shards(annotations, tmp_path / "s", max_bytes=10**6))
     assert list((tmp_path / "s").iterdir()) == []
+
+
+def test_a_full_disk_leaves_no_index(annotations: Annotations, tmp_path: Path) -> None:
+    """A folder with half an index would pass for a finished one."""
+    writing = write_shards(annotations, tmp_path / "out", max_bytes=10**9)
+    next(writing)
+    (tmp_path / "out" / f".index.json.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*/index\.json'"):
+        next(writing)
+    assert [file.suffix for file in (tmp_path / "out").iterdir()] == [".tar"]

@@ -108,17 +108,29 @@ def test_class_folder_without_videos(tmp_path: Path, touch) -> None:
         open_dataset(tmp_path / "l.csv", "folders")
 
 
+def test_a_folder_that_is_no_given_class_is_named(tmp_path: Path, touch) -> None:
+    touch(tmp_path / "clap" / "x.mp4", tmp_path / "jump" / "y.mp4")
+    with pytest.raises(AnnotationError, match=r"class folder 'jump' is not among the 2 classes \(clap, wave\)"):
+        open_dataset(tmp_path, class_names=CLASSES)
+
+
 def test_missing_videos(tmp_path: Path, touch) -> None:
     (tmp_path / "l.csv").write_text("x.mp4,0\ny.mp4,1\nz.mp4,1\n")
     with pytest.raises(AnnotationError, match=r"x\.mp4 \(3 of 3 videos are not there\); .* None is left to use"):
         open_dataset(tmp_path / "l.csv", missing="drop")
     touch(tmp_path / "x.mp4", tmp_path / "z.mp4")
-    with pytest.raises(AnnotationError, match=r"l\.csv:2: no such video: .*y\.mp4 \(1 of 3.* Pass missing=\"drop\""):
+    with pytest.raises(
+        AnnotationError, match=r"l\.csv:2: no such video: .*y\.mp4 \(1 of 3.* Remove its line, or .*--missing drop"
+    ):
         open_dataset(tmp_path / "l.csv")
     kept = open_dataset(tmp_path / "l.csv", missing="drop")
     assert [record.path.name for record in kept] == ["x.mp4", "z.mp4"]
     assert "1 of 3 videos are not there" in kept.notes[0]
     assert len(open_dataset(tmp_path / "l.csv", missing="keep")) == 3
+    touch(tmp_path / "folders" / "a" / "x.mp4")
+    (tmp_path / "folders" / "a" / "dead.mp4").symlink_to("nowhere")
+    with pytest.raises(AnnotationError, match=r"dead\.mp4 \(1 of 2.* Remove it, or .*--missing drop"):
+        open_dataset(tmp_path / "folders")
 
 
 def test_errors_survive_the_way_out_of_a_process() -> None:

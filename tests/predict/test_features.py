@@ -117,3 +117,11 @@ def test_refuses_nonsense(model: Motionformer, tmp_path: Path) -> None:
     same = [Input(Path("x/a.mp4"), "a.mp4"), Input(Path("y/a.mp4"), "a.mp4")]
     with pytest.raises(EvaluationError, match="would both be written to"):
         output_files(same, tmp_path, "npz")
+
+
+@pytest.mark.parametrize("what", ["class", "pooled", "tokens"])
+def test_features_that_are_no_numbers_are_refused(what: str) -> None:
+    model = make_model()
+    model.blocks[0].attn.proj.weight.data[0, 0] = float("nan")
+    with pytest.raises(EvaluationError, match="features are not numbers"):
+        FeatureExtractor(model, what=what).encode(CLIPS)

@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from motionformer.errors import EvaluationError
+from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import Motionformer
 from motionformer.predict import Predictor, find_inputs
+from motionformer.predict.journal import Journal
 from motionformer.predict.run import PredictVideos, failed, run
 from motionformer.predict.tables import json_text, write_json, write_table
 
@@ -109,6 +111,17 @@ def test_a_damaged_line_is_done_again(files: list[Path], tmp_path: Path, caplog:
     assert "0000.jsonl:3 is damaged" in caplog.text
 
 
+def test_a_full_disk_names_the_journal(tmp_path: Path) -> None:
+    def fill() -> None:
+        with Journal(tmp_path, HEADER) as journal:
+            journal.stream.close()
+            journal.stream = BufferedWriter(FileIO("/dev/full", "a"))
+            journal.add("a", "1-1", {"video": "a"})
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*/0000\.jsonl'"):
+        fill()
+
+
 def test_files_for_scripts(model: Motionformer, folder: Path, tmp_path: Path) -> None:
     paths = [one.path for one in find_inputs([folder])]
     entries = run(paths, PredictVideos(Predictor(model, views=1, crops=1), top=2), header=HEADER)
@@ -132,8 +145,14 @@ def test_inputs(folder: Path) -> None:
         "gone.mp4",
     ]
     assert [one.name for one in find_inputs([f"{folder}/s?b/*"])] == ["sub/a.mp4", "sub/d e.mp4"]
-    for nothing, message in (([folder / "*.avi"], "matches no video"), ([], "no path")):
-        with pytest.raises(Exception, match=message):
+    gone = [folder / "gone.mp4", folder / "lost.mp4"]
+    for nothing, message in (
+        ([folder / "*.avi"], "matches no video"),
+        ([], "no path"),
+        (gone[:1], r"gone\.mp4: there is no such file$"),
+        (gone, r"gone\.mp4: there is no such file, nor are the 1 others$"),
+    ):
+        with pytest.raises(VideoError, match=message):
             find_inputs(nothing)
 
 

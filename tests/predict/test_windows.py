@@ -1,5 +1,6 @@
 """Windows of a stream are those of a video whose length is known."""
 
+import math
 import threading
 from collections.abc import Iterator
 from fractions import Fraction
@@ -63,8 +64,14 @@ def test_segments_have_a_length_of_their_own() -> None:
 
 def test_nothing_and_nonsense() -> None:
     assert list(slide([], even_windows(4, 30.0, 1.0))) == []
-    with pytest.raises(EvaluationError, match="hop is a number of seconds above 0, not -1"):
-        model_windows(InputSpec(), 30.0, hop=-1.0)
+    segments = InputSpec(sampling="segments")
+    for wrong in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(EvaluationError, match=f"hop is a number of seconds above 0, not {wrong:g}"):
+            model_windows(InputSpec(), 30.0, hop=wrong)
+        with pytest.raises(EvaluationError, match=f"hop is a number of seconds above 0, not {wrong:g}"):
+            model_windows(segments, 30.0, hop=wrong)
+        with pytest.raises(EvaluationError, match=f"length of a window is a number of seconds above 0, not {wrong:g}"):
+            model_windows(segments, 30.0, seconds=wrong)
     with pytest.raises(EvaluationError, match="their own length"):
         model_windows(InputSpec(), 30.0, seconds=2.0)
 
@@ -131,3 +138,8 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     goes_on.set()
     thread.join(20)
     assert not thread.is_alive(), "it ends as soon as it can"
+
+
+def test_a_window_longer_than_any_video() -> None:
+    (one,) = slide(range(50), even_windows(4, 30.0, 1e300))
+    assert (one.start, one.end, one.frames) == (0, 50, segment_indices(50, 4))

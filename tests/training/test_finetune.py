@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from motionformer.data import open_dataset
-from motionformer.data.motion import write_videos
+from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import AnnotationError, RecipeError, TrainingError
 from motionformer.models.config import ModelConfig
 from motionformer.models.variants import VARIANTS, create_model
@@ -23,10 +23,13 @@ from motionformer.training.advice import (
     finetune_recipe,
     read_start,
 )
-from motionformer.training.finetune import FineTuning, plan_finetune, write_lists
+from motionformer.training.finetune import FineTuning, look_at, plan_finetune, write_lists
+from motionformer.training.mirroring import describe_mirroring
 from motionformer.training.model import build_config, build_model
+from motionformer.training.opening import open_splits
 from motionformer.training.recipe import Recipe, make_recipe
-from motionformer.training.splits import split_by_class, write_list
+from motionformer.training.sources import open_sources
+from motionformer.training.splits import note_shared_files, split_by_class, write_list
 from tests.weights.test_image import timm_weights
 
 CPU, GPU = Hardware(False, 16 << 30, 2), Hardware(True, 32 << 30, 16)
@@ -140,6 +143,97 @@ def test_pieces_of_videos_keep_their_times(tmp_path: Path) -> None:
     assert len(train) == len(val) == 2
 
 
+def list_of(tmp_path: Path, pieces: dict[str, str]) -> Path:
+    """A list of pieces of half a second: of each file as many as there are letters, each a class."""
+    rows = [
+        f"{name},{label},{place / 4},{place / 4 + 0.5}"
+        for name, labels in pieces.items()
+        for place, label in enumerate(labels)
+    ]
+    for name in pieces:
+        (tmp_path / name).touch()
+    (tmp_path / "in.csv").write_text("\n".join(["path,label,start,end", *rows]))
+    return tmp_path / "in.csv"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        {"1.mp4": "aaaa", "2.mp4": "aaaa", "3.mp4": "bbb", "4.mp4": "bbbbbb", "5.mp4": "b"},
+        {"1.mp4": "abab", "2.mp4": "aabb", "3.mp4": "ab"},
+        {"1.mp4": "ab", "2.mp4": "bc", "3.mp4": "ca", "4.mp4": "ab", "5.mp4": "c"},
+    ],
+)
+def test_pieces_of_a_file_stay_on_one_side(pieces: dict[str, str], tmp_path: Path) -> None:
+    annotations = open_dataset(list_of(tmp_path, pieces))
+    for seed in range(10):
+        train, val = split_by_class(annotations, 0.2, seed)
+        assert not {record.path for record in train} & {record.path for record in val}
+        assert all(train.counts().values())
+        assert all(val.counts().values())
+        assert len(train) + len(val) == len(annotations)
+        assert note_shared_files(train, val) == ()
+
+
+def test_pieces_of_a_classes_only_file_are_on_both_sides_and_that_is_told(tmp_path: Path) -> None:
+    annotations = open_dataset(list_of(tmp_path, {"1.mp4": "aaaaa", "2.mp4": "bb", "3.mp4": "bbbbbbbb"}))
+    train, val = split_by_class(annotations, 0.2)
+    assert {record.path.name for record in train} & {record.path.name for record in val} == {"1.mp4"}
+    assert val.counts() == {"a": 1, "b": 2}
+    (note,) = note_shared_files(train, val)
+    assert note == "pieces of the same file are on both sides (1.mp4): the figure is too good"
+
+
+def test_a_piece_is_looked_at_and_not_its_file(tmp_path: Path) -> None:
+    write_videos(tmp_path / "moves", "easy", 8, frames=120, size=16, fps=10)
+    rows = [f"{path},{path.parent.name},2,{end}" for path in (tmp_path / "moves").rglob("*.mp4") for end in (2.6, 3)]
+    (tmp_path / "pieces.csv").write_text("\n".join(["path,label,start,end", *rows]))
+    planned = plan(tmp_path / "pieces.csv", tmp_path)
+    assert (planned.facts.frames, planned.facts.seconds) == (8, pytest.approx(0.8))
+    assert build_config(planned.recipe, 8).input.sampling == "segments"
+    whole = look_at(open_dataset(tmp_path / "moves"))
+    assert (whole.frames, whole.seconds) == (120, pytest.approx(12.0))
+
+
+def test_one_class_is_nothing_to_learn(videos: Path, tmp_path: Path) -> None:
+    (tmp_path / "parent").mkdir()
+    shutil.copytree(videos, tmp_path / "parent" / "moves")
+    with pytest.raises(
+        RecipeError, match=r"one class only \('moves', which holds 8 folders\): did you mean .*/moves\?"
+    ):
+        plan(tmp_path / "parent", tmp_path)
+    with pytest.raises(RecipeError, match=r"one class only \('a'\): there is nothing to tell apart"):
+        plan(list_of(tmp_path, {"1.mp4": "aa", "2.mp4": "aa"}), tmp_path)
+    (tmp_path / "several.csv").write_text("path,labels\n1.mp4,a\n2.mp4,\n3.mp4,a\n4.mp4,\n")
+    for name in ("3.mp4", "4.mp4"):
+        (tmp_path / name).touch()
+    assert open_splits(tmp_path / "several.csv", 0.5, 0)[0].class_names == ("a",)  # shown or not: two answers
+
+
+def test_mirroring_is_told() -> None:
+    def told(*names: str, **part: object) -> str:
+        return describe_mirroring(replace(advise().augmentation, **part), names)  # type: ignore[arg-type]
+
+    assert told("left", "right", "stop") == "left ↔ right, others as themselves"
+    assert told("left", "right") == "left ↔ right"
+    assert told("hidari", "migi") == "every class as itself (augmentation.flip=0 if sides matter)"
+    assert told("left", "right", flip_by_name=False) == told("hidari", "migi")
+    assert told("left", "stop") == "never: no class is the mirror image of 'left'"
+    assert told("left", "right", flip=0.0) == "never"
+    many = [f"{side} {number}" for number in range(6) for side in ("left", "right")]
+    assert told(*many).endswith("left 3 ↔ right 3 and 2 more")
+
+
+def test_files_that_are_not_there_can_be_left_out(videos: Path, tmp_path: Path) -> None:
+    rows = [f"{path},{path.parent.name}" for path in sorted(videos.rglob("*.mp4"))]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows, "gone.mp4,up"]))
+    with pytest.raises(AnnotationError, match=r"list\.csv:42: no such video: .*gone\.mp4"):
+        plan(tmp_path / "list.csv", tmp_path)
+    planned = plan(tmp_path / "list.csv", tmp_path, missing="drop")
+    assert len(planned.train) + len(planned.val) == 40
+    assert "1 of 41 videos are not there" in planned.notes[0]
+
+
 def plan(videos: Path, tmp_path: Path, *overrides: str, **wishes: object) -> FineTuning:
     return plan_finetune(videos, Wishes(output=str(tmp_path / "run"), **wishes), overrides, CPU)  # type: ignore[arg-type]
 
@@ -186,6 +280,39 @@ def test_folders_that_are_split_already(videos: Path, tmp_path: Path) -> None:
     planned = plan(tmp_path / "data", tmp_path)
     assert (len(planned.train), len(planned.val)) == (40, 40)
     assert {record.path.parents[1].name for record in planned.val} == {"val"}
+
+
+def test_what_is_held_out_need_not_show_every_class(videos: Path, tmp_path: Path) -> None:
+    shutil.copytree(videos, tmp_path / "data" / "train")
+    shutil.copytree(videos / "up", tmp_path / "data" / "val" / "up")
+    planned = plan(tmp_path / "data", tmp_path)
+    write_lists(planned)
+    train, val = open_sources(planned.recipe)
+    assert val.class_names == train.class_names == tuple(sorted(CLASSES))
+    assert set(val.labels) == {train.class_names.index("up")}  # type: ignore[union-attr]
+    shutil.copytree(videos / "up", tmp_path / "data" / "val" / "sideways")
+    with pytest.raises(RecipeError, match="class 'sideways' has videos to check with and none to learn from"):
+        plan(tmp_path / "data", tmp_path)
+
+
+def test_lists_in_a_folder_have_the_classes_of_training(videos: Path, tmp_path: Path) -> None:
+    rows = {name: f"{next((videos / name).glob('*.mp4'))},{name}" for name in ("up", "down", "left")}
+    (tmp_path / "train.csv").write_text("\n".join(["path,label", *rows.values()]))
+    (tmp_path / "val.csv").write_text("\n".join(["path,label", rows["up"]]))
+    planned = plan(tmp_path, tmp_path)
+    assert [planned.val.label_name(record.label) for record in planned.val] == ["up"]
+    assert planned.val.class_names == ("down", "left", "up")
+    (tmp_path / "val.csv").write_text("\n".join(["path,label", rows["up"].replace(",up", ",sideways")]))
+    with pytest.raises(AnnotationError, match=r"val\.csv:2: label 'sideways' is not among the 3 classes"):
+        plan(tmp_path, tmp_path)
+
+
+def test_training_by_recipe_wants_two_classes(videos: Path, tmp_path: Path) -> None:
+    rows = [f"{path},up" for path in (videos / "up").glob("*.mp4")]
+    (tmp_path / "one.csv").write_text("\n".join(["path,label", *rows]))
+    data = {"train": str(tmp_path / "one.csv"), "val": str(tmp_path / "one.csv")}
+    with pytest.raises(RecipeError, match=r"all videos of .*one\.csv are of one class \('up'\)"):
+        open_sources(make_recipe({"name": "x", "data": data}))
 
 
 def test_videos_without_labels_and_places_of_the_lists(videos: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from motionformer.training.objectives import AnyOf, OneOf, find_objective, multi
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import prepare, train
 from motionformer.training.sources import open_sources
-from motionformer.training.splits import split_multi_label, write_list
+from motionformer.training.splits import note_shared_files, split_multi_label, write_list
 
 COLOURS = ("blue", "green", "red")
 CPU = Hardware(False, 16 << 30, 1)
@@ -182,6 +182,25 @@ def test_every_class_is_learned_also_where_it_cannot_be_checked() -> None:
     assert all(all(train_list.counts().values()) for train_list, _ in splits)
     with pytest.raises(AnnotationError, match="two videos or more"):
         split_multi_label(made([(0,), (1,)], 2))
+
+
+def test_pieces_of_a_file_of_several_classes_stay_on_one_side() -> None:
+    def pieces(files: dict[str, list[tuple[int, ...]]]) -> Annotations:
+        records = [
+            Record(Path("/v") / name, label, float(place), place + 1.0)
+            for name, labels in files.items()
+            for place, label in enumerate(labels)
+        ]
+        return Annotations(tuple(records), ("c0", "c1"), "made")
+
+    many = pieces({f"{i}.mp4": [(0,), (0, 1), (), (1,)] for i in range(5)})
+    for seed in range(5):
+        train_list, val_list = split_multi_label(many, 0.2, seed)
+        assert note_shared_files(train_list, val_list) == ()
+        assert (len(train_list), len(val_list)) == (16, 4)
+    one = split_multi_label(pieces({"0.mp4": [(0,), (0, 1), (1,), (0,), (1,)]}), 0.2)
+    assert all(one[1].counts().values())
+    assert "0.mp4" in note_shared_files(*one)[0]
 
 
 def test_a_written_list_is_read_as_it_was(tmp_path: Path) -> None:

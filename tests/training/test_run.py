@@ -14,6 +14,7 @@ import torch
 from motionformer import load_model
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import MotionformerError, NonFiniteLossError, RecipeError, TrainingError
+from motionformer.models.motionformer import Motionformer
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import _Hashed, is_whole, list_checkpoints, write_checkpoint
 from motionformer.training.folder import refuse_other_recipe
@@ -21,6 +22,7 @@ from motionformer.training.logs import CsvLog
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe, load_recipe, write_recipe
 from motionformer.training.run import FinishedRun, prepare
+from motionformer.video.transforms.randaugment import STRONGEST
 from tests.training.children import SMALL
 
 
@@ -179,6 +181,34 @@ def test_a_loss_that_is_not_a_number_names_the_videos(tmp_path: Path, monkeypatc
     assert all(clip["path"].startswith("train-") for clip in listed["clips"])
 
 
+def test_a_model_that_diverged_in_its_last_step_is_not_saved(tmp_path: Path) -> None:
+    """No training loss comes after the only step; validation sees what became of the weights."""
+    one_step = ("optimiser.lr=1e30", "global_batch=36", "engine.max_clips=0", "schedule.warmup=0", "ema=0")
+    with pytest.raises(
+        NonFiniteLossError, match=r"the validation loss is nan after step 1.*no model was saved"
+    ) as caught:
+        train(small(tmp_path, *one_step), quiet=True)
+    file = tmp_path / "nonfinite-validation-after-step-1-rank-0.json"
+    assert str(file) in str(caught.value)
+    assert json.loads(file.read_text())["clips"][0]["path"].startswith("val-")
+    assert not list_checkpoints(tmp_path / "checkpoints")
+    assert not (tmp_path / "model").exists()
+    assert not (tmp_path / "card.json").exists()
+
+
+def test_one_validation_clip_that_gives_no_number_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean that leaves it out would be a number."""
+    forward = Motionformer.forward
+
+    def poisoned(self: Motionformer, clip: torch.Tensor) -> Any:
+        logits = forward(self, clip)
+        return logits if self.training else torch.where(torch.arange(len(clip))[:, None] == 1, float("nan"), logits)
+
+    monkeypatch.setattr(Motionformer, "forward", poisoned)
+    with pytest.raises(NonFiniteLossError, match="the validation loss is nan after step 4"):
+        train(small(tmp_path), quiet=True)
+
+
 def test_a_full_disk_is_a_message_and_the_run_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = _Hashed.write
 
@@ -234,6 +264,58 @@ def test_the_log_forgets_steps_that_will_be_done_again(tmp_path: Path) -> None:
 def test_what_cannot_be_run_is_refused(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises((RecipeError, TrainingError), match=message):
         train(small(tmp_path, override), quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("augmentation.crop_area=[0.0,2.0]", r"augmentation\.crop_area is empty or two shares in \(0, 1\] that rise"),
+        ("augmentation.crop_area=[0.5,0.1]", r"augmentation\.crop_area is"),
+        ("augmentation.crop_area=[0.5]", r"augmentation\.crop_area is"),
+        ("augmentation.jitter=[100,20]", r"augmentation\.jitter is empty or two positive numbers that rise"),
+        ("augmentation.jitter=[0,20]", r"augmentation\.jitter is"),
+        ("augmentation.jitter=[20]", r"augmentation\.jitter is"),
+        ("augmentation.colour=-1", r"augmentation\.colour lies in \[0, 1\]"),
+        ("augmentation.colour=2", r"augmentation\.colour lies in"),
+        ("augmentation.flip=2", r"augmentation\.flip lies in \[0, 1\]"),
+        ("augmentation.flip=-0.5", r"augmentation\.flip lies in"),
+        ("augmentation.erasing=1.5", r"augmentation\.erasing lies in"),
+        ("augmentation.rand_augment=-1", r"augmentation\.rand_augment is not negative"),
+        ("augmentation.rand_augment_magnitude=31", r"augmentation\.rand_augment_magnitude lies in \[0, 30\]"),
+        ("schedule.divisor=0", r"schedule\.divisor is positive"),
+        ("schedule.final=-0.1", r"schedule\.final lies in"),
+        ("optimiser.betas=[2,3]", r"optimiser\.betas are two numbers in \[0, 1\)"),
+        ("optimiser.betas=[0.9,1.0]", r"optimiser\.betas are"),
+        ("optimiser.weight_decay=-1", r"optimiser\.weight_decay is not negative"),
+        ("optimiser.clip_norm=-1", r"optimiser\.clip_norm is not negative"),
+        ("optimiser.clip_norm=nan", r"optimiser\.clip_norm is not negative"),
+        ("data.val_clips=0", r"data\.train_clips and val_clips are at least 1"),
+    ],
+)
+def test_what_no_run_can_mean_names_its_key(override: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=f"recipe 'small': {message}"):
+        make_recipe(SMALL, [override])
+
+
+def test_the_ends_of_a_range_are_in_it() -> None:
+    ends = [
+        "augmentation.crop_area=[1,1]",
+        "augmentation.jitter=[20,20]",
+        "augmentation.colour=1",
+        "augmentation.flip=1",
+    ]
+    ends += [f"augmentation.rand_augment_magnitude={STRONGEST}", "augmentation.erasing=1", "optimiser.betas=[0,0]"]
+    assert make_recipe(SMALL, [*ends, "schedule.final=1", "optimiser.weight_decay=0"]).augmentation.flip == 1
+
+
+def test_pictures_too_small_for_the_crop_are_refused(tmp_path: Path) -> None:
+    videos = tmp_path / "videos"
+    write_videos(videos, "easy", 16, frames=4, size=32)
+    data = ["data.train_split=", "data.val_split=", f"data.train={videos}", f"data.val={videos}"]
+    message = r"augmentation\.jitter=\[10, 20\] makes pictures smaller than the model's clips \(16 × 16\): begin at 16"
+    with pytest.raises(RecipeError, match=message):
+        train(small(tmp_path / "run", *data, "augmentation.jitter=[10,20]"), quiet=True)
+    assert train(small(tmp_path / "run", *data, "augmentation.jitter=[16,20]"), quiet=True).last["step"] == 2
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "- name: x", "3"])

@@ -21,6 +21,8 @@ from motionformer.video.transforms import HorizontalFlip, LabelAwareFlip, find_t
         ),
         (["Turning Hand Clockwise", "Turning Hand Counter-clockwise"], (1, 0), ()),
         (["turn clockwise", "turn anticlockwise"], (1, 0), ()),
+        (["turn_cw", "turn_ccw"], (1, 0), ()),
+        (["links", "rechts", "à gauche", "à droite", "izquierda", "derecha"], (1, 0, 3, 2, 5, 4), ()),
         (["left_swipe", "stop"], (0, 1), ("left_swipe",)),
         (["looking left and right", "stop"], (0, 1), ("looking left and right",)),
         (["bright light", "copyright", "leftover soup", "cleft"], (0, 1, 2, 3), ()),  # no sides in these
@@ -45,6 +47,7 @@ def test_label_follows_the_picture() -> None:
 
 def test_a_missing_twin_turns_mirroring_off() -> None:
     clip = torch.arange(4).expand(3, 2, 5, 4)
+    assert LabelAwareFlip(["stop", "left", "right"]).pairs == (("left", "right"),)
     flip, generator = LabelAwareFlip(["left_swipe", "stop"], 1.0), torch.Generator().manual_seed(0)
     for label in (0, 1):
         assert torch.equal(flip.with_label(clip, label, generator)[0], clip)

@@ -1,10 +1,13 @@
 """The `motionformer` command. One file a command, each thin: parse, call, print. Nothing heavy is imported here."""
 
 import io
+import os
 import sys
+from typing import Annotated
 
 import typer
 
+from motionformer import __version__
 from motionformer.cli import (
     compare,
     convert,
@@ -35,6 +38,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(is_wanted: bool) -> bool:
+    if is_wanted:
+        print(f"motionformer {__version__}")
+        raise typer.Exit
+    return is_wanted
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
 app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command(help=train.TRAIN_HELP)(train.train)
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
@@ -73,16 +94,22 @@ _EXTRA_OF = {
 
 
 def main() -> None:
-    """Run a command; an error of ours, or of a file, is one clear message and exit code 1, not a traceback."""
+    """Run a command; an error of ours, or of the system, is one clear message and exit code 1, not a traceback."""
     _print_any_name()
     try:
-        app()
+        try:
+            app()
+        finally:
+            _print_the_rest()
     except MotionformerError as error:
         _fail(str(error))
+    except BrokenPipeError:  # whoever read has seen enough
+        sys.exit(1)
     except OSError as error:
-        if error.filename is None:
+        if error.errno is None:
             raise
-        _fail(f"{error.filename}: {error.strerror}")
+        where = "" if error.filename is None else f"{error.filename}: "
+        _fail(f"{where}{error.strerror}")
     except ModuleNotFoundError as error:
         extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
         if extra is None:
@@ -95,6 +122,16 @@ def _print_any_name() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="surrogateescape")
+
+
+def _print_the_rest() -> None:
+    """Now, while an error can still be told. What cannot be printed is not tried again when Python ends."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = "standard output"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _fail(message: str) -> None:

@@ -44,7 +44,7 @@ def convert(
 ) -> None:
     """Turn released or image weights into a folder of config.json and model.safetensors.
 
-    Examples:
+    **Examples**
 
         motionformer convert k400_motionformer_224_16x4 weights/k400
 

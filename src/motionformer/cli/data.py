@@ -82,7 +82,7 @@ def check(
     from rich.progress import track
 
     from motionformer.data.scan import ScanReport, count_videos, scan
-    from motionformer.files import check_output
+    from motionformer.files import check_output, write_whole
 
     to_screen = json is not None and str(json) == "-"
     console = Console(stderr=to_screen)
@@ -102,7 +102,7 @@ def check(
     if to_screen:
         print(report.to_json())
     elif json:
-        json.write_text(report.to_json(), encoding="utf-8")
+        write_whole(json, report.to_json())
     raise typer.Exit(0 if report.is_well else 1)
 
 

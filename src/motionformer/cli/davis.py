@@ -1,12 +1,28 @@
 """`motionformer davis evaluate` and `motionformer davis score`"""
 
 import json as json_module
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motionformer.cli.predict import DeviceOption
+from motionformer.cli.tracking import (
+    AffinityName,
+    AffinityOption,
+    BlockOption,
+    ClipOption,
+    ContextOption,
+    FromImageOption,
+    HeightOption,
+    ModelOption,
+    RadiusOption,
+    SeedOption,
+    StretchOption,
+    TemperatureOption,
+    TopKOption,
+    TrackerOptions,
+)
 from motionformer.errors import MotionformerError
 
 if TYPE_CHECKING:
@@ -17,44 +33,12 @@ if TYPE_CHECKING:
     from motionformer.davis.layout import Sequence
     from motionformer.davis.run import Evaluation
     from motionformer.davis.score import ObjectScore
-    from motionformer.davis.tracker import Tracker
 
     Done = tuple[Sequence, list[ObjectScore], float | None]
 
 app = typer.Typer(help="Video object segmentation on DAVIS.", no_args_is_help=True)
 
 
-class AffinityName(str, Enum):
-    """What of a model is compared."""
-
-    features = "features"
-    attention = "attention"
-
-
-ModelOption = Annotated[
-    str,
-    typer.Option(help="Weights (folder, file, released name), a variant (random weights), or: copy (the first mask)."),
-]
-FromImageOption = Annotated[bool, typer.Option("--from-image", help="The weights are an image transformer's.")]
-ClipOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Frames the model sees at once: what it was made for unless said; image weights 1."),
-]
-HeightOption = Annotated[int, typer.Option(min=16, help="Height at which the model sees frames, in pixels.")]
-AffinityOption = Annotated[AffinityName, typer.Option(help="Compare tokens, or queries with keys of the attention.")]
-BlockOption = Annotated[int, typer.Option(help="Whose tokens or attention; -1 is the last block.")]
-ContextOption = Annotated[int, typer.Option(min=0, help="Latest frames that give labels, beside the first.")]
-RadiusOption = Annotated[int, typer.Option(min=0, help="Reach of the neighbourhood in tokens; 0 is the whole frame.")]
-TopKOption = Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")]
-TemperatureOption = Annotated[
-    float | None, typer.Option(min=1e-6, help="Of the softmax: 0.1 for features, 1 for attention unless said.")
-]
-StretchOption = Annotated[
-    bool,
-    typer.Option(help="Stretch every label to 0 … 1 before they are compared; without it, what has left stays away."),
-]
-SeedOption = Annotated[int, typer.Option(help="Of random weights.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, mps …")]
 SingleOption = Annotated[bool, typer.Option("--single-object", help="Take all objects for one, as DAVIS 2016 does.")]
 YearOption = Annotated[int | None, typer.Option(help="2016 or 2017, where ROOT has the lists of both.")]
 SplitOption = Annotated[str | None, typer.Option(help="A list in ImageSets, such as val; all sequences unless said.")]
@@ -100,7 +84,7 @@ def evaluate(
     temperature: TemperatureOption = None,
     stretch: StretchOption = True,
     seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     year: YearOption = None,
     split: SplitOption = None,
     sequence: SequenceOption = None,
@@ -116,9 +100,21 @@ def evaluate(
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     check_evaluate_places(sequences, masks, overlay)
-    tracker = build_tracker(
-        model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, stretch, seed, device
-    )
+    tracker = TrackerOptions(
+        model=model,
+        from_image=from_image,
+        clip=clip,
+        height=height,
+        affinity=affinity,
+        block=block,
+        context=context,
+        radius=radius,
+        top_k=top_k,
+        temperature=temperature,
+        stretch=stretch,
+        seed=seed,
+        device=device,
+    ).build()
     with _progress() as progress:
         bar = progress.add_task("following", total=sum(len(one.masks) for one in sequences))
         running = follow(
@@ -152,42 +148,6 @@ def score(
         running = score_folders(predictions, sequences, single_object=single_object)
         done, error = _take((*one, None) for one in progress.track(running, len(sequences), description="scoring"))
     _print_done(done, error, len(sequences), json)
-
-
-def build_tracker(
-    model: str,
-    from_image: bool,
-    clip: int | None,
-    height: int,
-    affinity: AffinityName,
-    block: int,
-    context: int,
-    radius: int,
-    top_k: int,
-    temperature: float | None,
-    stretch: bool,
-    seed: int,
-    device: str,
-) -> "Tracker":
-    """The tracker that the options describe."""
-    from motionformer.davis.affinity import Affinity
-    from motionformer.davis.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
-    from motionformer.davis.tracker import CopyFirst, LabelPropagation, open_backbone
-
-    if model == "copy":
-        return CopyFirst()
-    readout: Readout = TokenReadout(block) if affinity is AffinityName.features else AttentionReadout(block)
-    backbone = open_backbone(model, from_image=from_image, clip=clip, seed=seed)
-    try:
-        backbone.to(device)
-    except (RuntimeError, AssertionError) as error:  # what torch raises for a device that is not there
-        raise typer.BadParameter(f"--device {device}: {str(error).splitlines()[0]}") from error
-    try:
-        features = ClipFeatures(backbone, readout, clip=clip, height=height)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    how = Affinity(radius or None, top_k or None, temperature or readout.default.temperature)
-    return LabelPropagation(features, how, context, stretch)
 
 
 def _progress() -> "Progress":

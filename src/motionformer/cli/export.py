@@ -27,7 +27,7 @@ def export(
     The batch size stays open; frames and size are fixed in the file. The file is run (ONNX by onnxruntime) and
     compared with the model at several batch sizes; if any output differs by more than 0.0001, nothing is written.
 
-    Examples:
+    **Examples**
 
         motionformer export k400_motionformer_224_16x4 k400.onnx
 

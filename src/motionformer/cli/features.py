@@ -8,7 +8,14 @@ import typer
 
 from motionformer.cli.evaluate import PrecisionName, find_device
 from motionformer.cli.many import only_first_talks, progress, tell_failures
-from motionformer.cli.predict import DEFAULT_MODEL, BatchOption, DeviceOption, ModelOption, ResumeOption
+from motionformer.cli.predict import (
+    DEFAULT_MODEL,
+    BatchOption,
+    DeviceOption,
+    ModelOption,
+    ResumeOption,
+    check_seconds,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,6 +84,8 @@ def features(
     from motionformer.predict import FeatureExtractor, find_inputs
     from motionformer.predict.feature_run import extract_all
 
+    check_seconds(segments, "--segments")
+    check_seconds(hop, "--hop")
     place = find_device(device)
     only_first_talks()
     videos = find_inputs(paths)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motionformer.cli.data import MissingName
+from motionformer.cli.train import failure_lines
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -72,6 +75,7 @@ def finetune(
         int | None, typer.Option(min=1, help="Clips a step. Default: 32, or all where there are fewer.")
     ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
+    missing: Annotated[MissingName, typer.Option(help="Listed videos that are not there.")] = MissingName.error,
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the weights and the order.")] = 0,
     name: Annotated[str, typer.Option(help="Of the run; default: that of the folder or list.")] = "",
     output: Annotated[str, typer.Option(help="Folder of the run; default: runs/NAME.")] = "",
@@ -97,14 +101,21 @@ def finetune(
         seed=seed,
         name=name,
         output=output,
+        missing=missing.value,
     )
-    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    # names of files and classes are printed as they are: no markup, no :emoji:
+    console = Console(stderr=as_json, highlight=False, soft_wrap=True, markup=False, emoji=False)
     planned = plan_finetune(videos, wishes, overrides or [])
     _print_plan(console, planned)
     if plan:
         if as_json:
-            counts = {"train": len(planned.train), "val": len(planned.val)}
-            print(json.dumps({"videos": counts, "recipe": planned.recipe.to_dict()}, indent=2))
+            values = {
+                "videos": {"train": len(planned.train), "val": len(planned.val)},
+                "mirrored": planned.mirrored,
+                "notes": planned.notes,
+                "recipe": planned.recipe.to_dict(),
+            }
+            print(json.dumps(values, indent=2))
         return
     from motionformer.training.run import train as run_training
 
@@ -118,7 +129,7 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
     from motionformer.training.model import build_config
 
     recipe = planned.recipe
-    config = build_config(recipe, len(planned.train.class_names))
+    config = build_config(recipe, len(planned.class_names))
     spec, facts = config.input, planned.facts
     table = Table(title=recipe.name, title_justify="left", show_header=False)
     table.add_column(style="bold")
@@ -126,9 +137,10 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
     table.add_row("videos", f"{len(planned.train)} to learn from, {len(planned.val)} held out")
     table.add_row("", f"about {facts.frames} frames, {facts.seconds:.1f} s, short side {facts.short_side} px")
     several = "any number a video: " if planned.train.is_multi_label else ""
-    table.add_row("classes", several + ", ".join(planned.train.class_names))
+    table.add_row("classes", several + ", ".join(planned.class_names))
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
     table.add_row("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px")
+    table.add_row("mirrored", planned.mirrored)
     table.add_row("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers")
     seen = {"class": "the class token", "motion": "the class token and the moments of motion"}
     table.add_row("head", f"sees {seen[config.readout]}")
@@ -140,18 +152,21 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
         table.add_row("", f"what the weights did not bring learns {recipe.optimiser.new_rate:g} times as fast")
     table.add_row("folder", str(recipe.folder))
     console.print(table)
-    for note in planned.train.notes:
-        console.print(f"note: {note}", markup=False)
+    for note in planned.notes:
+        console.print(f"note: {note}")
 
 
 def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console", as_json: bool) -> None:
     if as_json:
         values = {"folder": str(run.folder), "model": str(run.model), "last": run.last, "seconds": run.seconds}
-        print(json.dumps({**values, "recipe": planned.recipe.to_dict()}, indent=2))
+        odd = {"failed": run.card["failed"], "notes": planned.notes}
+        print(json.dumps({**values, **odd, "recipe": planned.recipe.to_dict()}, indent=2))
         return
     right, videos = run.last.get("top1"), f"{len(planned.val)} held-out videos"
     if right is not None:
         console.print(f"{right:.1%} of {videos} right after the last epoch")
     else:
         console.print(f"mean average precision {run.last['map']:.1%} on {videos} after the last epoch")
+    for line in (*(f"note: {doubt}" for doubt in planned.doubts), *failure_lines(run.card)):
+        console.print(line)
     console.print(f"model: {run.model}")

@@ -32,7 +32,7 @@ def info(
     Without MODEL, lists every model. With one, its multiply-adds are given twice: by the paper's convention (its
     equations done literally) and as this code computes the same function.
 
-    Examples:
+    **Examples**
 
         motionformer info
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motionformer.cli.evaluate import find_device
+from motionformer.cli.predict import DeviceOption
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -122,7 +123,7 @@ def train(
     every: Annotated[int | None, typer.Option(min=1, help="Steps between evaluations.", show_default="1/50")] = None,
     dev_examples: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many only; all unless said.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/lra/…")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "cpu",
+    device: DeviceOption = "auto",
     at_a_time: Annotated[
         int | None,
         typer.Option(
@@ -155,7 +156,17 @@ def train(
         splits = facts.make(0)  # the data are the same for all seeds of a run
     else:
         raise typer.BadParameter(f"{task.value} is not generated: say where its files are.", param_hint="--data")
-    run = Run(task.value, attend, seed, steps or 0, batch or 0, 0, lr, every or 0, dev_examples, at_a_time)
+    run = Run(
+        task.value,
+        attend,
+        seed,
+        steps=steps or 0,
+        batch=batch or 0,
+        lr=lr,
+        evaluate_every=every or 0,
+        dev_examples=dev_examples,
+        at_a_time=at_a_time,
+    )
     run = run.complete(facts)
     folder = out or Path("runs/lra") / f"{task.value}-{attend}-{seed}"
     _make_folder(folder, "--out")

@@ -45,6 +45,12 @@ BatchOption = Annotated[int, typer.Option(min=1, help="Clips in one forward pass
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run has done.")]
 
 
+def check_seconds(value: float | None, option: str) -> None:
+    """Before anything is loaded: a time that windows can have."""
+    if value is not None and not 0 < value < float("inf"):
+        raise typer.BadParameter(f"{value:g} is no number of seconds above 0.", param_hint=option)
+
+
 def predict(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Videos, folders, patterns.")],
     model: ModelOption = DEFAULT_MODEL,
@@ -71,24 +77,28 @@ def predict(
     from rich.console import Console
 
     from motionformer.evaluation.several import joined_processes
-    from motionformer.files import check_output
+    from motionformer.files import check_output, is_special
     from motionformer.predict import Predictor, find_inputs
     from motionformer.predict.run import run
     from motionformer.predict.tables import json_text, write_json, write_table
 
     to_screen = as_json is not None and str(as_json) == "-"
-    kept = next((file for file in (as_json, csv) if file is not None and str(file) != "-"), None)
+    outputs = [file for file in (None if to_screen else as_json, csv) if file is not None]
+    kept = next((file for file in outputs if not is_special(file)), None)
     if not timeline and (plot or hop is not None or window is not None):
         raise typer.BadParameter("--plot, --hop and --window belong to --timeline.", param_hint="--timeline")
     if resume and kept is None:
-        raise typer.BadParameter("give --json FILE or --csv FILE: results are kept beside it.", param_hint="--resume")
+        raise typer.BadParameter(
+            "give --json FILE or --csv FILE, no device or pipe: results are kept beside it.", param_hint="--resume"
+        )
+    check_seconds(hop, "--hop")
+    check_seconds(window, "--window")
     place = find_device(device)
     only_first_talks()
     videos = [video.path for video in find_inputs(paths)]
     _check_plot(plot, len(videos))
-    for output in (None if to_screen else as_json, csv):
-        if output is not None:
-            check_output(output)
+    for output in outputs:
+        check_output(output)
     predictor = Predictor.from_pretrained(
         model,
         place,

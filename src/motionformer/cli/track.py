@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from motionformer.cli.davis import (
+from motionformer.cli.predict import DeviceOption
+from motionformer.cli.tracking import (
     AffinityName,
     AffinityOption,
     BlockOption,
     ClipOption,
     ContextOption,
-    DeviceOption,
     FromImageOption,
     HeightOption,
     ModelOption,
@@ -20,7 +20,7 @@ from motionformer.cli.davis import (
     StretchOption,
     TemperatureOption,
     TopKOption,
-    build_tracker,
+    TrackerOptions,
 )
 
 TRACK_HELP = """Follow objects through a video from a mask of its first frame.
@@ -56,7 +56,7 @@ def track(
     temperature: TemperatureOption = None,
     stretch: StretchOption = True,
     seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was followed, and where, as JSON.")] = False,
 ) -> None:
     import json
@@ -76,9 +76,21 @@ def track(
     first = read_mask(mask)
     with open_video(video) as opened:
         check_first_mask(first, opened, mask)
-        tracker = build_tracker(
-            model, from_image, clip, height, affinity, block, context, radius, top_k, temperature, stretch, seed, device
-        )
+        tracker = TrackerOptions(
+            model=model,
+            from_image=from_image,
+            clip=clip,
+            height=height,
+            affinity=affinity,
+            block=block,
+            context=context,
+            radius=radius,
+            top_k=top_k,
+            temperature=temperature,
+            stretch=stretch,
+            seed=seed,
+            device=device,
+        ).build()
         there = set(masks.glob("*.png")) if masks is not None else set()
         running = track_video(opened, first, tracker, masks=masks, overlay=overlay)
         total, count = opened.metadata.num_frames, 0

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from motionformer.training.recipe import Recipe
     from motionformer.training.run import FinishedRun, Prepared
 
 TRAIN_HELP = """Train the model that a recipe describes, or go on where a killed run of it stopped.
@@ -48,22 +51,37 @@ def train(
     from motionformer.training.trainer import is_first_process
 
     if dry_run:
-        _print_plan(prepare(loaded), as_json)
+        _print_plan(prepare(loaded), loaded, as_json)
         return
     finished = run_training(loaded, quiet=quiet)
     if is_first_process():
         _print_result(finished, as_json)
 
 
-def _print_plan(prepared: "Prepared", as_json: bool) -> None:
+def failure_lines(card: dict[str, Any]) -> list[str]:
+    """A sentence for training and one for validation, where videos could not be read."""
+    from motionformer.data import Failure, FailurePolicy
+
+    lines = []
+    for part, name, what in (("train", "training", "left out"), ("val", "validation", "counted as wrong")):
+        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
+        policy.count(Failure(**values) for values in card["failed"][part])
+        if policy.failures:
+            lines.append(f"{name}: {policy.summary()}; {what}")
+    return lines
+
+
+def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
     import json
 
     from motionformer.training.card import describe_model
+    from motionformer.training.mirroring import describe_mirroring
 
     model = describe_model(prepared.config)
     plan, (train_source, val_source) = prepared.plan, prepared.sources
+    mirrored = describe_mirroring(recipe.augmentation, train_source.class_names)
     if as_json:
-        print(json.dumps({"plan": plan.to_dict(), "model": model}, indent=2))
+        print(json.dumps({"plan": plan.to_dict(), "model": model, "mirrored": mirrored}, indent=2))
         return
     spec = model["input"]
     _print_table(
@@ -72,6 +90,7 @@ def _print_plan(prepared: "Prepared", as_json: bool) -> None:
             "training data": train_source.how,
             "validation data": val_source.how,
             "clip": f"{spec['frames']} frames of {spec['height']} × {spec['width']}",
+            "mirrored": mirrored,
             "parameters": f"{model['parameters'] / 1e6:.2f} M",
             "multiply-adds": f"{model['multiply_adds'] / 1e9:.3g} G a clip, forward",
             "global batch": f"{plan.processes * plan.clips_at_once * plan.accumulation} clips = {plan.processes} "
@@ -96,10 +115,11 @@ def _print_result(finished: "FinishedRun", as_json: bool) -> None:
         "run card": str(finished.folder / "card.md"),
     }
     _print_table("trained", rows)
+    for line in failure_lines(finished.card):
+        _console().print(line, soft_wrap=True)
 
 
 def _print_table(title: str, rows: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, show_header=False, title_justify="left")
@@ -107,4 +127,11 @@ def _print_table(title: str, rows: dict[str, Any]) -> None:
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
-    Console().print(table)
+    _console().print(table)
+
+
+def _console() -> "Console":
+    """Prints names of files and classes as they are: no markup, no :emoji:"""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)

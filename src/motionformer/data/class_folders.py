@@ -4,7 +4,9 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from motionformer.data.class_names import ClassSource, read_class_names
 from motionformer.data.listing import find_videos, note_stray_pictures, visible_folders
+from motionformer.data.plain_list import numbers_of
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
 
@@ -17,12 +19,17 @@ SHARES: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
 
 
 def read_class_folders(
-    root: Path, split: str | None = None, shares: Mapping[str, float] = SHARES, seed: int = 0
+    root: Path,
+    split: str | None = None,
+    shares: Mapping[str, float] = SHARES,
+    seed: int = 0,
+    class_names: ClassSource | None = None,
 ) -> Annotations:
     """One record a video, its class the folder directly below `root` (or below `root/<split>`).
 
     Without split folders each class is divided by `shares`: the same files for the same seed on every machine, and a
-    new file leaves the others' order as it was. `split=None` gives all of them.
+    new file leaves the others' order as it was. `split=None` gives all of them. `class_names` says the classes and
+    their order, where there are more of them than folders.
     """
     if not root.is_dir():
         raise AnnotationError("a file, not a folder of class folders; leave the kind out to have it recognised.", root)
@@ -30,18 +37,24 @@ def read_class_folders(
     if split is not None and split not in (ready or shares):
         raise AnnotationError(f"no split {split!r}; there are {', '.join(ready or shares)}.", root)
     tops = [ready[split]] if ready and split else list(ready.values()) if ready else [root]
-    names = tuple(sorted({folder.name for top in ready.values() or [root] for folder in visible_folders(top)}))
-    if not names:
+    found = tuple(sorted({folder.name for top in ready.values() or [root] for folder in visible_folders(top)}))
+    if not found:
         raise AnnotationError("no class folders here; each class is a folder of videos.", root)
-    for name in names:
+    names = found if class_names is None else read_class_names(class_names)
+    numbers = numbers_of(names)
+    for name in found:
+        if name not in numbers:
+            known = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+            raise AnnotationError(f"class folder {name!r} is not among the {len(names)} classes ({known}).", root)
         if not any(_videos(top / name) for top in ready.values() or [root]):
             raise AnnotationError(f"no video in the class folder {name!r}; add some or remove the folder.", root)
-    videos = {name: [video for top in tops for video in _videos(top / name)] for name in names}
+    videos = {name: [video for top in tops for video in _videos(top / name)] for name in found}
     if split and not ready:
-        videos = {name: _share(found, root, split, shares, seed) for name, found in videos.items()}
-    records = tuple(Record(path, label, source=root) for label, name in enumerate(names) for path in videos[name])
+        videos = {name: _share(paths, root, split, shares, seed) for name, paths in videos.items()}
+    records = tuple(Record(path, numbers[name], source=root) for name in found for path in videos[name])
     made = "already split into folders" if ready else f"split by seed {seed}" if split else "not split"
-    how = f"a folder of {len(names)} class folders, {made}"
+    some = f" ({len(names)} classes)" if len(names) > len(found) else ""
+    how = f"a folder of {len(found)} class folders{some}, {made}"
     return Annotations(records, names, root.resolve().name, split, how=how, notes=note_stray_pictures(root))
 
 

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 VIDEO_SUFFIXES = frozenset(
-    {".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ts", ".wmv", ".flv", ".3gp"}
+    {".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi", ".divx", ".mpg", ".mpeg", ".vob"}
+    | {".ts", ".mts", ".m2ts", ".wmv", ".asf", ".flv", ".ogv", ".mxf", ".dv", ".gif"}
 )
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
+TEXT_SUFFIXES = frozenset(
+    {".txt", ".md", ".rst", ".html", ".pdf", ".log", ".srt", ".vtt", ".ini", ".db"}
+    | {".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml"}
+)
+"""What commonly lies beside videos and is no riddle to anybody."""
+TEXT_NAMES = frozenset({"readme", "license", "licence"})
 
 
 def find_videos(folder: Path) -> list[Path]:
@@ -16,7 +23,7 @@ def find_videos(folder: Path) -> list[Path]:
 
     Links to folders are followed; a folder that several lead to is looked through once.
     """
-    found = (video for videos, _ in _walk(folder) for video in videos)
+    found = (video for videos, _, _ in _walk(folder) for video in videos)
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
@@ -32,11 +39,18 @@ def is_frame_folder(folder: Path) -> bool:
 
 
 def note_stray_pictures(folder: Path) -> tuple[str, ...]:
-    """A note if there are pictures that were not taken for frames; nothing otherwise."""
-    strays = sorted(picture for _, pictures in _walk(folder) for picture in pictures)
-    if not strays:
-        return ()
-    return (f"{len(strays)} pictures have videos beside or below them: not taken for frames; the first is {strays[0]}",)
+    """A note if there are pictures that were not taken for frames, and one if there are files of unknown endings."""
+    found = list(_walk(folder))
+    pictures = sorted(picture for _, some, _ in found for picture in some)
+    unknown = sorted(file for _, _, some in found for file in some)
+    notes = []
+    if pictures:
+        why = "have videos beside or below them: not taken for frames"
+        notes.append(f"{len(pictures)} pictures {why}; the first is {pictures[0]}")
+    if unknown:
+        why = "have no known ending of a video and are left out"
+        notes.append(f"{len(unknown)} files {why}; the first is {unknown[0]}")
+    return tuple(notes)
 
 
 def visible_folders(folder: Path) -> list[Path]:
@@ -48,14 +62,15 @@ def first_existing(candidates: list[Path]) -> Path:
     return next((path for path in candidates if path.exists()), candidates[0])
 
 
-def _walk(folder: Path) -> Iterator[tuple[list[Path], list[Path]]]:
-    """Of every folder, its videos and those of its pictures that are no frames."""
+def _walk(folder: Path) -> Iterator[tuple[list[Path], list[Path], list[Path]]]:
+    """Of every folder, its videos, those of its pictures that are no frames, and files that may be anything."""
     for place, folders, files in _places(folder):
         videos, pictures = [file for file in files if is_video(file)], [file for file in files if _is_picture(file)]
+        unknown = [file for file in files if not (is_video(file) or _is_picture(file) or _is_text(file))]
         if pictures and not videos and not any(_holds_video(place / name) for name in folders):
             folders.clear()  # a frame folder is one video, whatever pictures lie below it
             videos, pictures = [place], []
-        yield videos, pictures
+        yield videos, pictures, unknown
 
 
 def _places(folder: Path) -> Iterator[tuple[Path, list[str], list[Path]]]:
@@ -83,3 +98,7 @@ def _holds_video(folder: Path) -> bool:
 
 def _is_picture(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix.lower() in TEXT_SUFFIXES or path.stem.lower() in TEXT_NAMES

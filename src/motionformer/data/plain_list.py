@@ -6,7 +6,7 @@ decides, not the cells: a `|` may be part of a class's name, and a list may happ
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from motionformer.data.class_names import ClassSource, read_class_names
@@ -32,6 +32,12 @@ def original_name(written: str) -> str:
     return name if WHOLE_NUMBER.fullmatch(name) else written
 
 
+def numbers_of(names: Sequence[str]) -> dict[str, int]:
+    """The number of a class by its name; `7` and `class 7` are the same name unless both are classes."""
+    spellings: tuple[Callable[[str], str], ...] = (original_name, writable_name, str)  # the last one wins
+    return {spell(name): index for spell in spellings for index, name in enumerate(names)}
+
+
 def read_plain_list(
     file: Path, root: Path | None = None, class_names: ClassSource | None = None, name: str | None = None
 ) -> Annotations:
@@ -46,8 +52,9 @@ def read_plain_list(
     rows = _rows(file)
     names = None if class_names is None else read_class_names(class_names)
     is_multi_label = SEVERAL in rows[0].cells
-    names = names or _names_of([label for row in rows for label in _parts(row)], file)
-    numbers = {name: index for index, name in enumerate(names)}
+    labels = [label for row in rows for label in _parts(row)]
+    names = names or _names_of(labels, file)
+    numbers = _numbers(names, [text for _, text in labels])
     records = tuple(
         Record(
             path=root / row.text("path"),
@@ -123,6 +130,14 @@ def _names_of(labels: list[tuple[Row, str]], file: Path) -> tuple[str, ...]:
         row, text = named[0]
         raise row.error(f"label {text!r} is a name, others are numbers; pass class_names if both are meant.")
     return tuple(sorted({text for _, text in labels}))
+
+
+def _numbers(names: tuple[str, ...], labels: list[str]) -> dict[str, int]:
+    """Numbers in a list are names where they all are, as of classes called by a number; else they are indices."""
+    known = numbers_of(names)
+    if all(text in known for text in labels if WHOLE_NUMBER.fullmatch(text)):
+        return known
+    return {name: index for index, name in enumerate(names)}
 
 
 def _label(row: Row, numbers: dict[str, int]) -> Label:

@@ -109,7 +109,7 @@ def _read(
 ) -> Annotations:
     folder = path.is_dir()
     if kind == "folders":
-        return read_class_folders(path, split, seed=seed)
+        return read_class_folders(path, split, seed=seed, class_names=classes)
     if kind == "files":
         return read_files(path)
     if kind == "hmdb51":

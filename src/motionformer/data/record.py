@@ -4,7 +4,7 @@ Knows nothing of frames or tensors: a record says where a video is and what it s
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -112,9 +112,8 @@ class Annotations:
             return self
         total = f"{len(lost)} of {len(self)} videos are not there"
         if missing == "error" or len(lost) == len(self):
-            some = ' Pass missing="drop" to use the others.' if len(lost) < len(self) else " None is left to use."
-            hint = f"is the root folder right?{some}"
-            raise _error(lost[0], f"no such video: {lost[0].path} ({total}); {hint}")
+            advice = _how_to_go_on(lost[0]) if len(lost) < len(self) else "None is left to use."
+            raise _error(lost[0], f"no such video: {lost[0].path} ({total}); is the root folder right? {advice}")
         kept = tuple(record for record in self.records if there[record.path])
         return replace(self, records=kept, notes=(*self.notes, f"{total}; left out, the first is {lost[0].path}"))
 
@@ -123,6 +122,17 @@ def classes_of(label: Label) -> tuple[int, ...]:
     """The classes of a label of one task: one, several, or none."""
     assert not isinstance(label, Mapping)
     return () if label is None else label if isinstance(label, tuple) else (label,)
+
+
+def shown_classes(records: Iterable[Record]) -> set[int]:
+    """The classes of one task that some record has."""
+    return {label for record in records for label in classes_of(record.label)}
+
+
+def _how_to_go_on(record: Record) -> str:
+    what = "it" if record.line is None else "its line"
+    drop = '`--missing drop` (finetune, data shard), missing="drop" in Python'
+    return f"Remove {what}, or leave out what is not there: {drop}."
 
 
 def _error(record: Record, reason: str) -> AnnotationError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from motionformer.data.inspection import FileReport, Task, inspect_video
 from motionformer.data.pool import Crash, run_in_processes
-from motionformer.data.record import Annotations, Record
+from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.files import valid_json, write_csv, written_whole
 
 GRACE = 10.0  # seconds more than the decoder's own limit before its process is ended
@@ -93,7 +93,7 @@ class ScanReport:
 
     def write_csv(self, file: Path) -> None:
         """A line a video."""
-        labels = {record.path: _label(one, record) for one in self.annotations for record in one}
+        labels = _labels(self.annotations)
         rows = [_row(report, labels) for report in sorted(self.files, key=lambda report: report.path)]
         with written_whole(file) as stream:
             write_csv(stream, [list(rows[0]), *(row.values() for row in rows)])
@@ -107,8 +107,19 @@ def _describe(annotations: Annotations) -> dict[str, Any]:
     }
 
 
-def _label(annotations: Annotations, record: Record) -> str:
-    return annotations.label_name(record.label)
+def _labels(annotations: Sequence[Annotations]) -> dict[Path, str]:
+    """Of each video; where its pieces have different ones, every one once."""
+    found: dict[Path, dict[str, None]] = {}
+    for one in annotations:
+        for record in one:
+            found.setdefault(record.path, {}).update(dict.fromkeys(_each_label(one, record)))
+    return {path: SEPARATOR.join(names) for path, names in found.items()}
+
+
+def _each_label(annotations: Annotations, record: Record) -> list[str]:
+    if isinstance(record.label, tuple):
+        return [annotations.label_name(label) for label in record.label]
+    return [] if record.label is None else [annotations.label_name(record.label)]
 
 
 def _row(file: FileReport, labels: dict[Path, str]) -> dict[str, Any]:

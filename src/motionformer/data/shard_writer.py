@@ -19,7 +19,7 @@ from motionformer.data.clips import frame_span
 from motionformer.data.record import Annotations, Record
 from motionformer.data.shard_index import INDEX_NAME, Shard, ShardIndex
 from motionformer.errors import AnnotationError
-from motionformer.files import valid_json, written_whole
+from motionformer.files import valid_json, write_whole, written_whole
 from motionformer.video import Clock
 from motionformer.video.images import list_frames
 
@@ -54,7 +54,7 @@ def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, s
     index = ShardIndex(
         annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
     )
-    (out / INDEX_NAME).write_text(index.to_json(), encoding="utf-8")  # last: a folder without it is unfinished
+    write_whole(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
 
 
 def _samples(annotations: Annotations) -> list[_Sample]:

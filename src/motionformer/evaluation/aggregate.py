@@ -1,6 +1,6 @@
 """Logits become scores, and the scores of a video's views become one prediction. Softmax happens here and nowhere else.
 
-The paper averages softmax scores over views (SPEC §6), not logits. Everything that evaluates takes it from here.
+The paper averages softmax scores over views (method.md §6), not logits. Everything that evaluates takes it from here.
 """
 
 from collections.abc import Callable

@@ -69,9 +69,11 @@ def fit_scoring(model: nn.Module, source: VideoSource) -> Scoring:
 
 
 def names_for_lists(config: ModelConfig) -> tuple[str, ...] | None:
-    """The class names to read a list with, where the model has to say them: few lists of videos of several classes
-    hold every class."""
-    return config.labels if config.scoring == "sigmoid" else None
+    """The class names to read data with: the model's, where it knows some. The data need not hold every class then.
+
+    `class 7` is called `7`, as it is in the data and in results of models that know no names.
+    """
+    return None if config.labels is None else tuple(original_name(name) for name in config.labels)
 
 
 def order_note(config: ModelConfig, names: ClassNames) -> str | None:

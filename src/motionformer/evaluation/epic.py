@@ -1,4 +1,4 @@
-"""EPIC-Kitchens-100: an action is a verb and a noun, and is right when both are (SPEC §6).
+"""EPIC-Kitchens-100: an action is a verb and a noun, and is right when both are (method.md §6).
 
 The two heads are taken as independent: the score of an action is the product of its verb's and its noun's.
 """

@@ -3,12 +3,14 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from motionformer.evaluation.views import VideoSource
+from motionformer.files import stamp_video
 
 CHOSEN_LATER = {"scoring": "softmax", "readout": "class"}
 """What every model was before there was a choice: results that were written then stay valid."""
@@ -37,6 +39,12 @@ def data_fingerprint(source: VideoSource) -> str:
     for entry in source.entries:
         digest.update(json.dumps([entry.id, _plain(entry.label)], sort_keys=True).encode())
     return digest.hexdigest()[:16]
+
+
+def video_stamps(source: VideoSource) -> tuple[str, ...]:
+    """For every video what changes when its file does, whatever its name; nothing where videos have no file."""
+    stamps = {path: stamp_video(Path(path)) for path in {entry.path for entry in source.entries} if path}
+    return tuple(stamps.get(entry.path, "") for entry in source.entries)
 
 
 def _plain(label: Any) -> Any:

@@ -25,10 +25,14 @@ FOLDER, HEADER = "parts", "header.json"
 
 @dataclass
 class Scored:
-    """Videos done so far, by index: the scores of every task `[v c k]`, or why there are none."""
+    """Videos done so far, by index: the scores of every task `[v c k]`, or why there are none.
+
+    `stamps` are those of their files, where they are known.
+    """
 
     scores: dict[int, dict[str, Float32[np.ndarray, "v c _"]]] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
+    stamps: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.scores) + len(self.failures)
@@ -39,9 +43,10 @@ class Scored:
     def update(self, other: "Scored") -> None:
         self.scores.update(other.scores)
         self.failures.update(other.failures)
+        self.stamps.update(other.stamps)
 
 
-def open_parts(output: Path, header: Header) -> Scored:
+def open_parts(output: Path, header: Header) -> list[Scored]:
     """What an earlier, unfinished run with this header has done. Refuses a folder where something else was begun."""
     folder = output / FOLDER
     if (folder / HEADER).exists():
@@ -49,10 +54,7 @@ def open_parts(output: Path, header: Header) -> Scored:
     else:
         _make(folder)
         write_whole(folder / HEADER, lambda stream: stream.write(header.to_json().encode()))
-    done = Scored()
-    for file in sorted(folder.glob("*.npz")):
-        done.update(_read_part(file, header))
-    return done
+    return [_read_part(file, header) for file in sorted(folder.glob("*.npz"))]
 
 
 def write_part(output: Path, part: Scored) -> None:
@@ -77,12 +79,14 @@ def refuse_others(output: Path, found: Header, header: Header) -> None:
 
 
 def _arrays(part: Scored) -> dict[str, Any]:
-    indices, failed = sorted(part.scores), sorted(part.failures)
+    indices, failed, stamped = sorted(part.scores), sorted(part.failures), sorted(part.stamps)
     tasks = list(part.scores[indices[0]]) if indices else []
     return {
         "indices": np.array(indices, dtype=np.int64),
         "failed": np.array(failed, dtype=np.int64),
         "reasons": np.array([part.failures[index] for index in failed], dtype=np.str_),
+        "stamped": np.array(stamped, dtype=np.int64),
+        "stamps": np.array([part.stamps[index] for index in stamped], dtype=np.str_),
         **{f"scores.{task}": np.stack([part.scores[index][task] for index in indices]) for task in tasks},
     }
 
@@ -100,7 +104,10 @@ def _scored(arrays: Mapping[str, Any], header: Header) -> Scored:
     indices = arrays["indices"].tolist()
     tasks = {task: arrays[f"scores.{task}"] for task in header.class_names} if indices else {}
     scores = {index: {task: values[i] for task, values in tasks.items()} for i, index in enumerate(indices)}
-    return Scored(scores, dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True)))
+    failures = dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
+    if "stamps" not in arrays:
+        return Scored(scores, failures)
+    return Scored(scores, failures, dict(zip(arrays["stamped"].tolist(), arrays["stamps"].tolist(), strict=True)))
 
 
 def _read_header(file: Path) -> Header:

@@ -79,6 +79,8 @@ class Results:
     labels: dict[str, Shaped[np.ndarray, "n ..."]]
     scores: dict[str, Float32[np.ndarray, "n v c _"]]
     failures: dict[int, str]
+    stamps: tuple[str, ...] = ()
+    """Of the videos' files as they were scored (`video_stamps`); empty where that is not known."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -127,6 +129,7 @@ class Results:
             "paths": np.array(self.paths, dtype=np.str_),
             "failed": np.array(failed, dtype=np.int64),
             "reasons": np.array([self.failures[index] for index in failed], dtype=np.str_),
+            "stamps": np.array(self.stamps, dtype=np.str_),
             **named,
         }
 
@@ -140,6 +143,7 @@ class Results:
             {task: arrays[f"labels.{task}"] for task in header.class_names},
             {task: arrays[f"scores.{task}"] for task in header.class_names},
             dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True)),
+            tuple(arrays["stamps"].tolist()) if "stamps" in arrays else (),
         )
 
     def _write_csv(self, stream: IO[bytes]) -> None:

@@ -7,7 +7,7 @@ after how many interruptions, does not change a bit of it.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import Scoring
 from motionformer.evaluation.classes import SINGLE, Columns, by_task, fit_scoring, match_classes
 from motionformer.evaluation.computing import Precision, autocast, find_device
-from motionformer.evaluation.fingerprint import data_fingerprint, model_fingerprint
-from motionformer.evaluation.parts import Scored, open_parts, refuse_others, remove_parts, write_part
+from motionformer.evaluation.earlier import find_earlier
+from motionformer.evaluation.fingerprint import data_fingerprint, model_fingerprint, video_stamps
+from motionformer.evaluation.parts import Scored, remove_parts, write_part
 from motionformer.evaluation.reading import all_kept, load_groups, make_groups
 from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.evaluation.several import Processes, find_processes
@@ -56,7 +57,8 @@ def evaluate(
         batch: clips (views) in one forward pass.
         scoring: what the model was trained for by default: `Softmax`, or `Sigmoid` for videos of several classes.
         output: folder for `results.csv` and `results.npz`. While running, parts are kept there: the same call goes on
-            after an interruption, and returns at once when all is done. Another model, data or protocol is refused.
+            after an interruption, returns at once when all is done, and tries failed videos again whose files have
+            changed since. Another model, data or protocol is refused, and files that have changed since their score.
         seconds_a_part: how much work an interruption may cost.
     """
     if batch < 1:
@@ -67,16 +69,25 @@ def evaluate(
     columns, class_names = _match(model, source)
     header = _header(model, source, name, class_names, scoring, precision)
     folder = None if output is None else Path(output)
-    if folder is not None and (finished := processes.first_does(lambda: _finished(folder, header))):
-        return finished
-
-    done = processes.first_does(lambda: Scored() if folder is None else open_parts(folder, header))
+    done, stamps = Scored(), tuple[str, ...]()
+    if folder is not None:
+        say = _speaker(show_progress and processes.is_first)
+        paths = [entry.path for entry in source.entries]
+        stamps = processes.first_does(lambda: video_stamps(source))
+        earlier = processes.first_does(lambda: find_earlier(folder, header, paths, stamps))
+        if isinstance(earlier, Results):
+            say(f"{folder}: finished earlier: nothing was computed.")
+            return earlier
+        done = earlier
+        if (folder / RESULTS).exists():
+            say(f"{folder}: finished earlier; videos that could not be read and have changed since are tried again.")
     groups = make_groups(len(source.entries), batch // (header.views * header.crops), done)
     mine = done if processes.is_first else Scored()
     loader = load_groups(source, processes.share(groups), num_workers, place)
 
     def keep(part: Scored) -> None:
         if folder is not None:
+            part.stamps = {index: stamps[index] for index in (*part.scores, *part.failures)}
             write_part(folder, part)
         mine.update(part)
 
@@ -93,7 +104,7 @@ def evaluate(
     whole = Scored()
     for share in processes.gather(mine):
         whole.update(share)
-    results = _put_together(source, header, whole)
+    results = _put_together(source, header, whole, stamps)
     if folder is not None:
         processes.first_does(lambda: _finish(folder, results))
     return results
@@ -159,7 +170,7 @@ def _in_parts(scored: Iterable[Scored], seconds: float, advance: Any) -> Iterato
         yield part
 
 
-def _put_together(source: VideoSource, header: Header, whole: Scored) -> Results:
+def _put_together(source: VideoSource, header: Header, whole: Scored, stamps: tuple[str, ...]) -> Results:
     entries = source.entries
     missing = [index for index in range(len(entries)) if index not in whole]
     if missing or len(whole) != len(entries):
@@ -173,7 +184,7 @@ def _put_together(source: VideoSource, header: Header, whole: Scored) -> Results
             scores[task][index] = values
     labels = {task: _labels(source, task, len(names)) for task, names in header.class_names.items()}
     ids, paths = tuple(entry.id for entry in entries), tuple(entry.path for entry in entries)
-    return Results(header, ids, paths, labels, scores, dict(sorted(whole.failures.items())))
+    return Results(header, ids, paths, labels, scores, dict(sorted(whole.failures.items())), stamps)
 
 
 def _labels(source: VideoSource, task: str, num_classes: int) -> Shaped[np.ndarray, "n ..."]:
@@ -219,14 +230,6 @@ def _header(
     )
 
 
-def _finished(folder: Path, header: Header) -> Results | None:
-    if not (folder / RESULTS).exists():
-        return None
-    results = Results.load(folder)
-    refuse_others(folder, results.header, header)
-    return results
-
-
 def _finish(folder: Path, results: Results) -> None:
     results.save(folder)
     remove_parts(folder)
@@ -246,6 +249,11 @@ def _evaluating(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Evaluation mode on a device, and no gradients; the mode is put back afterwards."""
     with evaluating(model.to(device)), torch.inference_mode():
         yield
+
+
+def _speaker(speaks: bool) -> Callable[[str], None]:
+    console = Console(stderr=True, quiet=not speaks)
+    return lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

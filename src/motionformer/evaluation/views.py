@@ -1,4 +1,4 @@
-"""Which views of which videos are scored: v clips along time, each in c crops (SPEC §6). Knows no model.
+"""Which views of which videos are scored: v clips along time, each in c crops (method.md §6). Knows no model.
 
 A source is a list of videos, each read as all its views at once, so that they stay together whatever process or
 worker reads them. A video that cannot be read is a `Failure`, never another video.

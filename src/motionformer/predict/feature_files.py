@@ -19,6 +19,7 @@ from safetensors.numpy import save
 
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.results import write_whole
+from motionformer.files import naming
 from motionformer.predict.features import Features
 
 Format = Literal["npz", "safetensors"]
@@ -28,7 +29,7 @@ About = Mapping[str, Any]
 def write_features(file: Path, parts: Iterable[Features], about: About, dtype: str = "float32") -> tuple[int, ...]:
     """Write a video's features as they come; the shape of `values` comes out. The ending says the format."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=file.parent) as store:
+    with naming(file), tempfile.TemporaryFile(dir=file.parent) as store:
         times: list[Any] = []
         shape: tuple[int, ...] = ()
         for part in parts:

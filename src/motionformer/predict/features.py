@@ -120,7 +120,7 @@ class FeatureExtractor:
                     break
             x = (model.norm(x) if self.block == "last" else x).float()
         patches = rearrange(x[:, p:], "b (f y x) c -> b f y x c", f=grid[0], y=grid[1])
-        return READ[self.what](x[:, :p], patches, mask if mask is None else mask.to(self.device))
+        return _finite(READ[self.what](x[:, :p], patches, mask if mask is None else mask.to(self.device)))
 
     def describe(self) -> dict[str, Any]:
         """What these features are, in plain values."""
@@ -160,6 +160,14 @@ READ: dict[What, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "pooled": _pooled,
     "tokens": _tokens,
 }
+
+
+def _finite(features: Tensor) -> Tensor:
+    if not torch.isfinite(features).all():
+        raise EvaluationError(
+            "the model's features are not numbers. Its weights are broken, or it does not bear this precision: try 32."
+        )
+    return features
 
 
 def _with_prefix(mask: Bool[Tensor, "b f y x"], grid: tuple[int, int, int], p: int) -> Bool[Tensor, "b n"]:

@@ -23,7 +23,8 @@ class Input:
 def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
     """Every video once, in the order given; inside a folder or a pattern, in an order that never changes.
 
-    A file that was named is taken whatever it is called, also if it is not there: it is then one that failed.
+    A file that was named is taken whatever it is called, also if it is not there: it is then one that failed. Where
+    nothing is there, that is an error.
     """
     found: dict[Path, Input] = {}
     for path in paths:
@@ -31,6 +32,9 @@ def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
             found.setdefault(one.path, one)
     if not found:
         raise VideoError("no path was given.")
+    if not any(path.exists() for path in found):
+        others = f", nor are the {len(found) - 1} others" if len(found) > 1 else ""
+        raise VideoError(f"there is no such file{others}", next(iter(found)))
     return list(found.values())
 
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from motionformer.errors import EvaluationError
+from motionformer.files import naming
 
 log = logging.getLogger("motionformer")
 Entry = dict[str, Any]
@@ -44,9 +45,10 @@ class Journal:
         self._write({"key": key, "stamp": mark, "entry": entry})
 
     def _write(self, value: Mapping[str, Any]) -> None:
-        self.stream.write(json.dumps(value).encode() + b"\n")
-        self.stream.flush()
-        os.fsync(self.stream.fileno())
+        with naming(self.file):
+            self.stream.write(json.dumps(value).encode() + b"\n")
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
 
     def __enter__(self) -> "Journal":
         return self
@@ -54,7 +56,8 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stream.close()
+        with naming(self.file):
+            self.stream.close()
 
 
 def read_journal(folder: Path, header: Mapping[str, Any]) -> dict[tuple[str, str], Entry]:

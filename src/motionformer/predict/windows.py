@@ -4,6 +4,8 @@ The windows are those of `video.sample.sliding_windows`, which has to know how l
 when it comes.
 """
 
+import math
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -44,7 +46,8 @@ def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds
     Weights trained on segments of whole videos have no length of their own: it is `seconds`, or four.
     """
     if spec.sampling == "segments":
-        return even_windows(spec.frames, fps, seconds or SEGMENTS_SECONDS, hop or (seconds or SEGMENTS_SECONDS) / 2)
+        length = SEGMENTS_SECONDS if seconds is None else seconds
+        return even_windows(spec.frames, fps, length, length / 2 if hop is None else hop)
     if seconds is not None:
         raise EvaluationError(
             f"the model's clips are {spec.frames} frames at a stride of {spec.stride}; they have their own length."
@@ -60,9 +63,9 @@ def even_windows(frames: int, fps: float, seconds: float, hop: float | None = No
 
     The hop is a fraction of frames, so that windows do not drift away from the clock.
     """
-    length = _frames(seconds, fps, "seconds")
+    length = _frames(seconds, fps, "the length of a window")
     step = length if hop is None else _frames(hop, fps, "hop")
-    return Windows(max(1, round(length)), step, lambda count: segment_indices(count, frames))
+    return Windows(min(round(length), sys.maxsize), step, lambda count: segment_indices(count, frames))
 
 
 def slide(frames: Iterable[T], windows: Windows) -> Iterator[Picked[T]]:
@@ -92,7 +95,8 @@ def _pick(ring: "deque[T]", count: int, windows: Windows) -> Picked[T]:
 
 
 def _frames(seconds: float, fps: float, what: str) -> Fraction:
-    found = Fraction(seconds).limit_denominator(100_000) * rate(fps) if seconds > 0 else Fraction(0)
-    if found <= 0:
+    """At least one."""
+    rounded = Fraction(seconds).limit_denominator(100_000) if math.isfinite(seconds) else Fraction(0)
+    if rounded <= 0:
         raise EvaluationError(f"{what} is a number of seconds above 0, not {seconds:g}.")
-    return max(found, Fraction(1))
+    return max(rounded * rate(fps), Fraction(1))

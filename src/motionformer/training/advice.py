@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from motionformer.data.record import Missing
 from motionformer.models.config import AttentionKind, ModelConfig, ReadoutKind, ScoringKind
 from motionformer.models.variants import VARIANTS
 from motionformer.training.model import FROM_DATA
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.weights.checkpoint import read_checkpoint
 from motionformer.weights.image import from_image_weights
-from motionformer.weights.load import find_weights, read_config
-from motionformer.weights.released import RELEASED, is_released_layout
+from motionformer.weights.load import find_weights, is_video_model, read_config
+from motionformer.weights.released import RELEASED
 
 TRAIN_LIST, VAL_LIST = "train.csv", "val.csv"
 BASIS = "motionformer-tiny"
@@ -44,6 +45,7 @@ class Wishes:
     seed: int = 0
     name: str = ""
     output: str = ""
+    missing: Missing = "error"  # what becomes of listed videos that are not there
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _start_config(wishes: Wishes, starting_config: Callable[[str], ModelConfig])
 def read_start(start: str) -> ModelConfig:
     """The model that weights belong to: a video model as it is, an image model as the video model it becomes."""
     checkpoint = read_checkpoint(find_weights(start))
-    if is_released_layout(checkpoint.tensors) or "architecture" in checkpoint.cfg:
+    if is_video_model(checkpoint):
         config = read_config(start)
         return replace(config, input=RELEASED[start].input) if start in RELEASED else config
     # without a value projection an image model's features pass through the new temporal attention unharmed

@@ -117,6 +117,12 @@ def step_of(file: Path) -> int:
     return int(file.stem.removeprefix("step-"))
 
 
+def read_notes(file: Path) -> dict[str, Any]:
+    """What `TrainingModule` wrote into a checkpoint beside the weights, which are not read."""
+    notes: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)["motionformer"]
+    return notes
+
+
 def is_whole(file: Path) -> bool:
     try:
         expected = file.with_suffix(SUM).read_text(encoding="ascii").split()[0]

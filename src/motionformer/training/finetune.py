@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from motionformer.data import open_dataset
-from motionformer.data.class_folders import split_folders
-from motionformer.data.recognise import recognise
+from motionformer.data.clips import frame_span, record_clock
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import RecipeError, VideoError
 from motionformer.models.config import ScoringKind
 from motionformer.training.advice import TRAIN_LIST, VAL_LIST, Hardware, VideoFacts, Wishes, finetune_recipe
+from motionformer.training.mirroring import describe_mirroring
+from motionformer.training.opening import open_splits
 from motionformer.training.recipe import Recipe, make_recipe
-from motionformer.training.splits import split_by_class, split_multi_label, write_list
+from motionformer.training.splits import note_shared_files, write_list
 from motionformer.video import open_video
-from motionformer.video.metadata import VideoMetadata
 
 if TYPE_CHECKING:
     from motionformer.training.run import FinishedRun
@@ -43,6 +42,26 @@ class FineTuning:
     val: Annotations
     facts: VideoFacts
     hardware: Hardware
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Of the classes that some video to learn from shows; the model will know these."""
+        return tuple(name for name, count in self.train.counts().items() if count)
+
+    @property
+    def mirrored(self) -> str:
+        """What mirroring does to the classes."""
+        return describe_mirroring(self.recipe.augmentation, self.class_names)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the figure of this run will not be what it seems."""
+        return note_shared_files(self.train, self.val)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was odd about the videos."""
+        return tuple(dict.fromkeys((*self.train.notes, *self.val.notes, *self.doubts)))
 
 
 def finetune(folder: str | Path, wishes: Wishes | None = None, overrides: Sequence[str] = ()) -> "FinishedRun":
@@ -65,7 +84,7 @@ def plan_finetune(
     if placed:
         raise RecipeError(f"{placed[0]}: the lists lie in the run's folder; choose it with --name or --output.")
     path = Path(folder)
-    train, val = open_splits(path, wishes.held_out, wishes.seed)
+    train, val = open_splits(path, wishes.held_out, wishes.seed, wishes.missing)
     facts = look_at(train)
     hardware = hardware or find_hardware()
     name = wishes.name or path.resolve().stem
@@ -95,36 +114,16 @@ def write_lists(planned: FineTuning) -> None:
             new.unlink(missing_ok=True)
 
 
-def open_splits(path: Path, held_out: float, seed: int) -> tuple[Annotations, Annotations]:
-    """Training and validation videos: as the folders `train` and `val` say, or split here, class by class."""
-    if not path.exists():
-        raise RecipeError("no such file or folder.", path)
-    kind = recognise(path)
-    ready = split_folders(path) if kind == "folders" else {}
-    held = next((split for split in ("val", "test") if split in ready), None)
-    if held is not None:
-        return open_dataset(path, kind, split="train"), open_dataset(path, kind, split=held)
-    if path.is_dir() and kind not in ("folders", "files"):
-        return open_dataset(path, kind, split="train"), open_dataset(path, kind, split="val")
-    everything = open_dataset(path, kind)
-    if not everything.class_names or not isinstance(everything.class_names, tuple):
-        raise RecipeError(
-            "needs videos with one label each (class folders, or a csv of path,label) or several (path,labels).", path
-        )
-    split = split_multi_label if everything.is_multi_label else split_by_class
-    return split(everything, held_out, seed, path if path.is_dir() else path.parent)
-
-
 def look_at(annotations: Annotations) -> VideoFacts:
     """Medians over a few videos, spread over the list. Unreadable ones are left to the run, which counts them."""
     looks = [_look(record) for record in annotations.records[:: max(1, len(annotations) // PROBED)]]
-    found = [look for look in looks if isinstance(look, VideoMetadata)]
+    found = [look for look in looks if isinstance(look, VideoFacts)]
     if not found:
         raise next(look for look in looks if isinstance(look, VideoError))
     return VideoFacts(
-        frames=int(median(facts.num_frames for facts in found)),
-        seconds=float(median(facts.duration for facts in found)),
-        short_side=int(median(min(facts.height, facts.width) for facts in found)),
+        frames=int(median(facts.frames for facts in found)),
+        seconds=float(median(facts.seconds for facts in found)),
+        short_side=int(median(facts.short_side for facts in found)),
     )
 
 
@@ -136,9 +135,12 @@ def find_hardware() -> Hardware:
     return Hardware(False, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), os.cpu_count() or 1)
 
 
-def _look(record: Record) -> VideoMetadata | VideoError:
+def _look(record: Record) -> VideoFacts | VideoError:
+    """Of a piece of a video: of the piece."""
     try:
         with open_video(record.path) as video:
-            return video.metadata
+            clock, span = record_clock(record, video.clock), frame_span(record, video.clock)
+            side = min(video.metadata.height, video.metadata.width)
+            return VideoFacts(len(span), clock.seconds(span.stop) - clock.seconds(span.start), side)
     except VideoError as error:
         return error

@@ -1,7 +1,7 @@
-"""A run's folder belongs to one recipe from its first numbers on, and to one process at a time."""
+"""A run's folder belongs to one recipe and its data from its first numbers on, and to one process at a time."""
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from motionformer.training.trainer import is_first_process
 RECIPE, CHECKPOINTS = "recipe.yaml", "checkpoints"
 MAY_DIFFER = (
     "output",
+    "data.root",
     "data.workers",
     "data.max_failed_share",
     "engine.log_steps",
@@ -26,7 +27,8 @@ MAY_DIFFER = (
     "engine.keep",
     "engine.wandb",
 )
-"""Keys that change no weight, nor what a step is: a run may go on with others."""
+"""Keys that change no weight, nor what a step is: a run may go on with others. `refuse_other_data` looks at what lies
+below the root."""
 
 
 @contextmanager
@@ -83,6 +85,50 @@ def refuse_other_recipe(recipe: Recipe) -> None:
             f"{recipe.folder} holds a run of another recipe: {'; '.join(differing)}. Use another output, or remove "
             "the folder."
         )
+
+
+def refuse_other_data(folder: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """With other videos or classes under the same recipe, what was learnt so far would mean something else.
+
+    Both are of `describe_data`. One without classes was not written to be compared, and is taken as it is.
+    """
+    if "classes" not in then:
+        return
+    classes = _changed_classes(then["classes"], now["classes"])
+    changes = [*classes, *(change for name in ("train", "val") for change in _changed_videos(name, then, now))]
+    if changes:
+        raise TrainingError(
+            f"{folder}: the videos are others than when this run began: {'; '.join(changes)}. Use another output, or "
+            "give the run the videos and labels that it began with."
+        )
+
+
+def _changed_videos(name: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    before, after = then[name], now[name]
+    if before["clips"] != after["clips"]:
+        return [f"data.{name} had {before['clips']}, now {after['clips']}"]
+    if before["fingerprint"] != after["fingerprint"] and then["classes"] == now["classes"]:
+        return [f"data.{name} has as many, but with other paths, labels or times"]
+    return []
+
+
+def _changed_classes(then: Any, now: Any) -> list[str]:
+    if then == now:
+        return []
+    before, after = _flat_classes(then), _flat_classes(now)
+    gone, new = [name for name in before if name not in after], [name for name in after if name not in before]
+    found = [f"{what} {_some(names)}" for what, names in (("without", gone), ("new", new)) if names]
+    return [f"other classes ({', '.join(found) or 'in another order'})"]
+
+
+def _flat_classes(classes: Any) -> list[str]:
+    if isinstance(classes, Mapping):
+        return [f"{task} {name}" for task, names in classes.items() for name in names]
+    return list(classes)
+
+
+def _some(names: list[str], count: int = 4) -> str:
+    return ", ".join(map(repr, names[:count])) + (f" and {len(names) - count} more" if len(names) > count else "")
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -21,9 +21,9 @@ from motionformer.data import Failure, FailurePolicy
 from motionformer.errors import FailedVideosError, TrainingError
 from motionformer.models.motionformer import Motionformer
 from motionformer.training.clips import Batch, failures_of
-from motionformer.training.mixing import draw_mix
-from motionformer.training.nonfinite import refuse_nonfinite
-from motionformer.training.objectives import by_task, find_objective
+from motionformer.training.mixing import Mix, draw_mix
+from motionformer.training.nonfinite import refuse_nonfinite, refuse_nonfinite_validation
+from motionformer.training.objectives import Tasks, by_task, find_objective
 from motionformer.training.optimiser import make_optimiser
 from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
@@ -34,9 +34,17 @@ from motionformer.training.sharding import shard
 class TrainingModule(LightningModule):
     """A model, its recipe, and what became of the clips so far."""
 
-    def __init__(self, model: Motionformer, recipe: Recipe, plan: Plan, new: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        model: Motionformer,
+        recipe: Recipe,
+        plan: Plan,
+        new: frozenset[str] = frozenset(),
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`new`: weights that the start did not bring. `data`: what `describe_data` says, for the checkpoints."""
         super().__init__()
-        self.model, self.recipe, self.plan, self.new = model, recipe, plan, new
+        self.model, self.recipe, self.plan, self.new, self.data = model, recipe, plan, new, dict(data or {})
         self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
         self.val_failures = FailurePolicy(plan.val_clips, recipe.data.max_failed_share)  # up to it, counted as wrong
         self.history: list[dict[str, int | float]] = []  # one entry a validation
@@ -65,7 +73,12 @@ class TrainingModule(LightningModule):
         self._count(self.val_failures, failures)
         metrics = self._metrics()
         if len(batch["index"]):
-            self.objective.measure(metrics, by_task(self.model(batch["clip"])), by_task(batch["label"]))
+            logits, label = by_task(self.model(batch["clip"])), by_task(batch["label"])
+            loss = self._clip_losses(logits, label).mean()
+            refuse_nonfinite_validation(
+                loss, batch, self.trainer.global_step, self.trainer.global_rank, self.recipe.folder
+            )
+            self.objective.measure(metrics, logits, label)
         else:
             self._nothing()
         if failures:
@@ -93,6 +106,7 @@ class TrainingModule(LightningModule):
         checkpoint["motionformer"] = {
             "history": self.history,
             "accumulation": self.plan.accumulation,
+            "data": self.data,
             "train_failures": [asdict(failure) for failure in self.train_failures.failures.values()],
             "val_failures": [asdict(failure) for failure in self.val_failures.failures.values()],
         }
@@ -116,11 +130,16 @@ class TrainingModule(LightningModule):
         size = (clip.shape[-2], clip.shape[-1])
         mix = draw_mix(rng, recipe.augmentation.mixup, recipe.augmentation.cutmix, len(clip), size)
         logits = by_task(self.model(clip if mix is None else mix.mix_clips(clip)))
+        losses = self._clip_losses(logits, by_task(batch["label"]), recipe.label_smoothing, mix)
+        return losses.sum() / self.plan.clips_at_once
+
+    def _clip_losses(self, logits: Tasks, label: Tasks, smoothing: float = 0.0, mix: Mix | None = None) -> Tensor:
+        """One number a clip, the mean over its tasks."""
         losses = []
-        for task, label in by_task(batch["label"]).items():
-            targets = self.objective.targets(label, logits[task].shape[-1], recipe.label_smoothing)
+        for task, of_task in label.items():
+            targets = self.objective.targets(of_task, logits[task].shape[-1], smoothing)
             losses.append(self.objective.losses(logits[task], targets if mix is None else mix.mix_targets(targets)))
-        return torch.stack(losses).mean(dim=0).sum() / self.plan.clips_at_once
+        return torch.stack(losses).mean(dim=0)
 
     def _nothing(self) -> Tensor:
         """A loss of zero that depends on every weight: a process without a clip still takes its part in the step."""

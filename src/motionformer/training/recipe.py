@@ -216,9 +216,14 @@ def _check(recipe: Recipe) -> None:
         "schedule.kind is step or cosine": schedule.kind in ("step", "cosine"),
         "schedule.warmup is shorter than the run": 0 <= schedule.warmup < recipe.epochs,
         "schedule.milestones rise": schedule.milestones == sorted(schedule.milestones),
+        "schedule.divisor is positive": schedule.divisor > 0,
+        "schedule.final lies in [0, 1]": 0 <= schedule.final <= 1,
         "optimiser.lr is positive": optimiser.lr > 0,
         "optimiser.lr_batch is at least 1": optimiser.lr_batch >= 1,
-        "optimiser.betas are two numbers": len(optimiser.betas) == 2,
+        "optimiser.betas are two numbers in [0, 1)": len(optimiser.betas) == 2
+        and all(0 <= beta < 1 for beta in optimiser.betas),
+        "optimiser.weight_decay is not negative": optimiser.weight_decay >= 0,
+        "optimiser.clip_norm is not negative": optimiser.clip_norm >= 0,
         "optimiser.layer_decay lies in (0, 1]": 0 < optimiser.layer_decay <= 1,
         "optimiser.new_rate is positive": optimiser.new_rate > 0,
         "engine.strategy is auto, ddp or fsdp": engine.strategy in ("auto", "ddp", "fsdp"),
@@ -229,11 +234,9 @@ def _check(recipe: Recipe) -> None:
         "engine.checkpoint_steps is not negative": engine.checkpoint_steps >= 0,
         "engine.log_steps is at least 1": engine.log_steps >= 1,
         "data.workers is not negative": recipe.data.workers >= 0,
-        "augmentation.mixup and cutmix are not negative": min(recipe.augmentation.mixup, recipe.augmentation.cutmix)
-        >= 0,
+        "data.train_clips and val_clips are at least 1": min(recipe.data.train_clips, recipe.data.val_clips) >= 1,
         "engine.validate_epochs is at least 1": engine.validate_epochs >= 1,
-        "augmentation.jitter is empty or two numbers": len(recipe.augmentation.jitter) in (0, 2),
-        "augmentation.crop_area is empty or two numbers": len(recipe.augmentation.crop_area) in (0, 2),
+        **_augmentation_claims(recipe.augmentation),
         "augmentation.repeats divides global_batch": recipe.augmentation.repeats >= 1
         and recipe.global_batch % recipe.augmentation.repeats == 0,
         "data.order is shuffled or turns": recipe.data.order in ("shuffled", "turns"),
@@ -242,3 +245,18 @@ def _check(recipe: Recipe) -> None:
     broken = [claim for claim, holds in claims.items() if not holds]
     if broken:
         raise RecipeError(f"recipe {recipe.name!r}: {'; '.join(broken)}.")
+
+
+def _augmentation_claims(part: AugmentationPart) -> dict[str, bool]:
+    return {
+        "augmentation.jitter is empty or two positive numbers that rise": not part.jitter
+        or (len(part.jitter) == 2 and 0 < part.jitter[0] <= part.jitter[1]),
+        "augmentation.crop_area is empty or two shares in (0, 1] that rise": not part.crop_area
+        or (len(part.crop_area) == 2 and 0 < part.crop_area[0] <= part.crop_area[1] <= 1),
+        "augmentation.flip lies in [0, 1]": 0 <= part.flip <= 1,
+        "augmentation.colour lies in [0, 1]": 0 <= part.colour <= 1,
+        "augmentation.rand_augment is not negative": part.rand_augment >= 0,
+        "augmentation.rand_augment_magnitude lies in [0, 30]": 0 <= part.rand_augment_magnitude <= 30,
+        "augmentation.erasing lies in [0, 1]": 0 <= part.erasing <= 1,
+        "augmentation.mixup and cutmix are not negative": min(part.mixup, part.cutmix) >= 0,
+    }

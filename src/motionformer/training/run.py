@@ -1,6 +1,6 @@
 """`train(recipe)`: from a recipe to a folder with a model, its numbers and its card. Start reading here.
 
-runs/NAME/recipe.yaml     the recipe in full; the same one goes on in this folder, another one is refused
+runs/NAME/recipe.yaml     the recipe in full; the same one with the same videos goes on here, others are refused
 runs/NAME/checkpoints/    the last few, to go on from after a kill
 runs/NAME/metrics.csv     and tensorboard/: losses, learning rates, validation
 runs/NAME/model/          the trained model, for `load_model`
@@ -17,6 +17,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from rich.console import Console
 
+from motionformer.errors import AnnotationError
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import card as cards
@@ -26,12 +27,13 @@ from motionformer.training.checkpoints import (
     explain_disk,
     find_checkpoint,
     list_checkpoints,
+    read_notes,
     remove_after,
     step_of,
 )
 from motionformer.training.clips import Clips
 from motionformer.training.ema import average_weights
-from motionformer.training.folder import CHECKPOINTS, claim_folder, refuse_other_recipe
+from motionformer.training.folder import CHECKPOINTS, claim_folder, refuse_other_data, refuse_other_recipe
 from motionformer.training.logs import flush_loggers, make_loggers
 from motionformer.training.model import build_config, start_model
 from motionformer.training.module import TrainingModule
@@ -39,7 +41,7 @@ from motionformer.training.objectives import scoring_for
 from motionformer.training.plan import Plan, make_plan
 from motionformer.training.progress import Clock, SayResults
 from motionformer.training.recipe import Recipe
-from motionformer.training.sources import Source, num_classes_of, open_sources
+from motionformer.training.sources import Source, describe_data, num_classes_of, open_sources
 from motionformer.training.trainer import (
     count_processes,
     interruptible,
@@ -104,12 +106,22 @@ def prepare(recipe: Recipe) -> Prepared:
 
 
 def find_finished(recipe: Recipe) -> FinishedRun | None:
-    """The finished run in the recipe's folder, if there is one of this recipe."""
+    """The finished run in the recipe's folder, if there is one of this recipe and its data."""
     card = cards.read_card(recipe.folder)
     if card is None:
         return None
     refuse_other_recipe(recipe)
+    _refuse_changed_data(recipe, card)
     return _finished(recipe.folder, card)
+
+
+def _refuse_changed_data(recipe: Recipe, card: dict[str, Any]) -> None:
+    """A finished run outlives its videos: where they are gone, there is nothing to compare with."""
+    try:
+        data = describe_data(open_sources(recipe))
+    except AnnotationError:
+        return
+    refuse_other_data(recipe.folder, card.get("data", {}), data)
 
 
 def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
@@ -118,6 +130,9 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     saved = recipe.folder / CHECKPOINTS
     start = find_checkpoint(saved)
     steps_done = 0 if start is None else step_of(start)
+    data = describe_data(prepared.sources)
+    if start is not None:
+        refuse_other_data(recipe.folder, read_notes(start).get("data", {}), data)
     if is_first_process():
         remove_after(saved, start)
     loggers = make_loggers(recipe, steps_done)
@@ -134,7 +149,7 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     model, new = start_model(recipe, names, num_classes_of(names), prepared.config.scoring)
     if recipe.engine.compile:
         model.compile()
-    module = TrainingModule(model, recipe, plan, new)
+    module = TrainingModule(model, recipe, plan, new, data)
     clips = Clips(recipe, plan, prepared.sources, prepared.config.input)
     say(f"{start}: going on after step {steps_done}." if start else f"{recipe.folder}: {plan.total_steps} steps.")
     trainer.fit(module, datamodule=clips, ckpt_path=start, weights_only=True)
@@ -146,15 +161,11 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
 def _finish(
     recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer
 ) -> FinishedRun:
-    train_source, val_source = prepared.sources
     card = {
         "recipe": recipe.to_dict(),
         "plan": prepared.plan.to_dict(),
         "model": cards.describe_model(prepared.config),
-        "data": {
-            name: {"how": source.how, "clips": len(source), "fingerprint": source.fingerprint()}
-            for name, source in (("train", train_source), ("val", val_source))
-        },
+        "data": module.data,
         "results": {
             "last": module.history[-1],
             "best": max(module.history, key=lambda entry: entry[module.objective.best]),

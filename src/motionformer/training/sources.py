@@ -3,6 +3,7 @@ items `{clip, label, index, path}`. Knows nothing of batches or Lightning."""
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, cast, get_args, runtime_checkable
@@ -47,13 +48,18 @@ class Source(Protocol):
 
 
 def open_sources(recipe: Recipe) -> tuple[Source, Source]:
-    """The training and the validation data of a recipe, which must have the same classes."""
+    """The training and the validation data of a recipe; validation is read with the classes of training, and need not
+    show them all."""
     data = recipe.data
     train = _open(data.train, data, data.train_split, data.train_clips)
     several = scoring_for(train.labels) == "sigmoid"
-    # few lists of videos of several classes hold every class: validation is read with the names of training
-    names = cast(tuple[str, ...], train.class_names) if several else None
-    val = _open(data.val, data, data.val_split, data.val_clips, names)
+    names = None if isinstance(train.class_names, Mapping) else train.class_names
+    if names and len(names) == 1 and not several:
+        raise RecipeError(
+            f"recipe {recipe.name!r}: all videos of {data.train} are of one class ({names[0]!r}): there is nothing to "
+            "tell apart. Give videos of two classes or more."
+        )
+    val = _open(data.val, data, data.val_split, data.val_clips, names or None)
     if several != (scoring_for(val.labels) == "sigmoid"):
         one = "data.val" if several else "data.train"
         raise RecipeError(
@@ -69,6 +75,17 @@ def open_sources(recipe: Recipe) -> tuple[Source, Source]:
     if not train.class_names:
         raise RecipeError(f"recipe {recipe.name!r}: {data.train} holds videos without labels; training needs labels.")
     return train, val
+
+
+def describe_data(sources: tuple[Source, Source]) -> dict[str, Any]:
+    """What a run learns from and is validated on, in plain values: for its checkpoints and its card."""
+    parts = {
+        name: {"how": source.how, "clips": len(source), "fingerprint": source.fingerprint()}
+        for name, source in zip(("train", "val"), sources, strict=True)
+    }
+    names = sources[0].class_names
+    classes = {task: list(of) for task, of in names.items()} if isinstance(names, Mapping) else list(names)
+    return {**parts, "classes": classes}
 
 
 def num_classes_of(names: ClassNames) -> int | dict[str, int]:
@@ -98,11 +115,16 @@ class VideoSource:
         return len(self.annotations)
 
     def fingerprint(self) -> str:
-        """Of paths, pieces, labels and classes; not of the videos' bytes, which would mean to read them all."""
-        rows = [[str(r.path), r.start, r.end, r.fps, _plain(r.label)] for r in self.annotations]
+        """Of paths, pieces, labels and classes; not of the videos' bytes, which would mean to read them all.
+
+        Paths are seen from the folder that holds all of them, so that videos may move.
+        """
+        base = os.path.commonpath({r.path.parent.absolute() for r in self.annotations})
+        rows = [[os.path.relpath(r.path, base), r.start, r.end, r.fps, _plain(r.label)] for r in self.annotations]
         return _digest([rows, _plain(self.class_names)])
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
+        _refuse_small_jitter(recipe, spec)
         transform = _train_transform(recipe.augmentation, spec, self.class_names)
         reader = ClipReader(train_sampler(spec), (transform,), recipe.data.decoder)
         return ClipDataset(self.annotations, reader, seed=recipe.seed)
@@ -194,6 +216,16 @@ def _train_transform(part: AugmentationPart, spec: InputSpec, names: ClassNames)
         rand_augment=augment,
         erasing=part.erasing,
     )
+
+
+def _refuse_small_jitter(recipe: Recipe, spec: InputSpec) -> None:
+    """A crop of the model's size must fit into the smallest picture that is drawn."""
+    part, short = recipe.augmentation, min(spec.height, spec.width)
+    if part.jitter and not part.crop_area and part.jitter[0] < short:
+        raise RecipeError(
+            f"recipe {recipe.name!r}: augmentation.jitter={part.jitter} makes pictures smaller than the model's clips "
+            f"({spec.height} × {spec.width}): begin at {short} or more, or leave it empty."
+        )
 
 
 def _refuse_augmentation(recipe: Recipe) -> None:

@@ -2,18 +2,17 @@
 number of classes are divided too.
 
 The same videos for the same seed on every machine: a video's place is drawn from the seed and its own path, so a new
-one leaves the others' order as it was.
+one leaves the others' order as it was. Pieces of one file stay together where that can be: they look alike.
 """
 
 import csv
-import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from motionformer.data.plain_list import writable_name
-from motionformer.data.record import SEPARATOR, Annotations, Record, classes_of
+from motionformer.data.record import SEPARATOR, Annotations, Record, classes_of, shown_classes
 from motionformer.errors import AnnotationError
+from motionformer.training.dealing import by_file, by_piece, count_held, deal
 
 
 def split_by_class(
@@ -21,6 +20,7 @@ def split_by_class(
 ) -> tuple[Annotations, Annotations]:
     """Training and validation, with `share` of each class (at least one video, and not all) in validation.
 
+    Whole files are drawn; the pieces of a class that this leaves on one side, as those of a single file, one by one.
     `base` is the folder that paths are seen from when they are drawn, so that a moved data set is split alike.
     """
     by_label: dict[int, list[Record]] = {}
@@ -28,15 +28,16 @@ def split_by_class(
         if not isinstance(record.label, int):
             raise AnnotationError("every video needs one label to be split by class.", record.source, record.line)
         by_label.setdefault(record.label, []).append(record)
-    held: set[int] = set()
+    held = deal(by_file(annotations, seed, base), share)
     for label, records in sorted(by_label.items()):
         if len(records) < 2:
             name = annotations.label_name(label)
             reason = f"class {name!r} has a single video; two are needed, one to learn from and one to check with."
             raise AnnotationError(reason, records[0].source, records[0].line)
-        order = sorted(records, key=lambda record: _draw(record, seed, base))
-        count = min(max(1, round(share * len(order))), len(order) - 1)
-        held |= {id(record) for record in order[:count]}
+        if len({id(record) in held for record in records}) == 1:
+            order = by_piece(records, seed, base)
+            held -= {id(record) for record in records}
+            held |= {id(record) for record in order[: count_held(share, len(order))]}
     train = tuple(record for record in annotations if id(record) not in held)
     val = tuple(record for record in annotations if id(record) in held)
     how = f"{annotations.how}; {share:.0%} of each class held out by seed {seed}"
@@ -51,34 +52,32 @@ def split_multi_label(
 ) -> tuple[Annotations, Annotations]:
     """Training and validation, with about `share` of each class in validation, and every class in training.
 
-    The rarest class is dealt first, and each takes into account where its videos went with a rarer one; videos of no
-    class are dealt like a class. A class that cannot be on both sides is in training alone, and a note says so.
+    Whole files are dealt, or pieces where not one class can be held out by files. A class that cannot be on both sides
+    is in training alone, and a note says so.
     """
-    groups: dict[int | None, list[Record]] = {}
-    for record in sorted(annotations, key=lambda record: _draw(record, seed, base)):
-        for label in classes_of(record.label) or (None,):
-            groups.setdefault(label, []).append(record)
-    held: dict[int, bool] = {}
-    for records in sorted(groups.values(), key=len):  # the order of equals was drawn
-        wanted = min(max(1, round(share * len(records))), len(records) - 1)
-        wanted -= sum(held.get(id(record), False) for record in records)
-        for record in [record for record in records if id(record) not in held]:
-            held[id(record)] = wanted > 0
-            wanted -= 1
-    for label, records in groups.items():
-        if label is not None and all(held[id(record)] for record in records):
-            held[id(records[-1])] = False
-    train = tuple(record for record in annotations if not held[id(record)])
-    val = tuple(record for record in annotations if held[id(record)])
-    shown = {label for record in val for label in classes_of(record.label)}
+    held = deal(by_file(annotations, seed, base), share)
+    if not shown_classes(record for record in annotations if id(record) in held):
+        held = deal([[record] for record in by_piece(annotations, seed, base)], share)
+    train = tuple(record for record in annotations if id(record) not in held)
+    val = tuple(record for record in annotations if id(record) in held)
+    shown, known = shown_classes(val), shown_classes(annotations)
     if not shown:
         raise AnnotationError("no class can be held out: give every class two videos or more.", train[0].source)
-    names = [name for label, name in enumerate(annotations.class_names) if label in groups and label not in shown]
+    names = [name for label, name in enumerate(annotations.class_names) if label in known - shown]
     some = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     notes = (f"no held-out video shows {some}: too few videos to check with",) if names else ()
     how = f"{annotations.how}; about {share:.0%} of each class held out by seed {seed}"
     made = replace(annotations, how=how, notes=(*annotations.notes, *notes))
     return replace(made, records=train, split="train"), replace(made, records=val, split="val")
+
+
+def note_shared_files(train: Annotations, val: Annotations) -> tuple[str, ...]:
+    """A note where a file has pieces on both sides: what was learned by heart then counts as understood."""
+    shared = sorted({record.path for record in train} & {record.path for record in val})
+    if not shared:
+        return ()
+    which = f"{shared[0].name}" if len(shared) == 1 else f"{len(shared)} files, such as {shared[0].name}"
+    return (f"pieces of the same file are on both sides ({which}): the figure is too good",)
 
 
 def write_list(annotations: Annotations, file: Path) -> None:
@@ -107,9 +106,3 @@ def _refuse_odd_name(record: Record) -> None:
         str(record.path.resolve()).encode()
     except UnicodeEncodeError as error:
         raise AnnotationError("the name is not UTF-8, and a list of videos is: rename it.", record.path) from error
-
-
-def _draw(record: Record, seed: int, base: Path | None) -> bytes:
-    path = record.path if base is None else Path(os.path.relpath(record.path, base))
-    key = f"{seed}/{path.as_posix()}/{record.start}/{record.end}"
-    return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()
