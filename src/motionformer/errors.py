@@ -46,6 +46,10 @@ class AnnotationError(MotionformerError):
         return where + self.reason
 
 
+class MissingVideosError(AnnotationError):
+    """A list or folder that is not there, or videos of it."""
+
+
 class RecipeError(MotionformerError):
     """A recipe that cannot be read or makes no sense: which file, which key."""
 

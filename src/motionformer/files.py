@@ -88,6 +88,10 @@ def valid_json(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+GONE = "missing"
+"""The stamp of a video that is not there."""
+
+
 def stamp_video(path: Path) -> str:
     """Changes when a video does: size and time of change; of a folder of frames their number and the newest time."""
     try:
@@ -97,7 +101,7 @@ def stamp_video(path: Path) -> str:
         with os.scandir(path) as entries:
             times = [entry.stat().st_mtime_ns for entry in entries if not entry.name.startswith(".")]
     except OSError:
-        return "missing"
+        return GONE
     return f"{len(times)} frames-{max(times, default=0)}"
 
 

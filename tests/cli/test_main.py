@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,11 @@ def test_a_full_standard_output_is_one_message(words: list[str]) -> None:
     """Some is still held back when the command ends, some is not."""
     with Path("/dev/full").open("wb") as full:
         assert run_command(*words, stdout=full.fileno()) == (1, "error: standard output: No space left on device\n")
+
+
+def test_a_closed_standard_output_is_no_error() -> None:
+    command = f"{shlex.quote(sys.executable)} -m motionformer --version >&-"
+    assert subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True).stderr == ""
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"]], ids=" ".join)

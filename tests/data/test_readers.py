@@ -252,6 +252,11 @@ def test_a_video_beside_pictures_is_not_lost_without_a_word(tmp_path: Path, touc
     assert [note[:7] for note in read_class_folders(tmp_path).notes] == ["1 files"]
 
 
+def test_an_animation_beside_pictures_is_a_preview_of_them(tmp_path: Path, touch) -> None:
+    touch(tmp_path / "a" / "one" / "0.jpg", tmp_path / "a" / "one" / "preview.gif", tmp_path / "a" / "two.gif")
+    assert find_videos(tmp_path) == [tmp_path / "a" / "one", tmp_path / "a" / "two.gif"]
+
+
 def test_links_to_folders_are_followed_once(tmp_path: Path, touch) -> None:
     root = tmp_path / "root"
     touch(root / "b" / "x.mp4", tmp_path / "elsewhere" / "deep" / "y.mp4")
@@ -324,4 +329,12 @@ def test_numbers_in_a_list_are_names_or_indices(tmp_path: Path) -> None:
         return [record.label for record in read_plain_list(file, class_names=names)]
 
     assert labels("2", "10", "class 2") == [3, 2, 3]
-    assert labels("2", "3") == [2, 3], "there is no class 3: these are indices"
+    with pytest.raises(AnnotationError, match=r"label '3' is not among the 4 classes \(0, 1, 10, 2\)"):
+        labels("2", "3")  # not the index 3 beside the name 2
+    names = ("0", "1", "10", "2")  # as evaluation calls them
+    assert labels("2", "10", "02") == [3, 2, 3]
+    names = ("wave", "7", "run")
+    assert labels("7", "wave") == [1, 0]
+    assert labels("2", "1", "run") == [2, 1, 2], "of mixed names: indices, as 2 and 1 are no names"
+    with pytest.raises(AnnotationError, match="label 7 is outside the list of 3 classes"):
+        labels("7", "1")  # 1 is an index, so 7 is one too

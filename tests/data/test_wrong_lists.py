@@ -114,6 +114,13 @@ def test_a_folder_that_is_no_given_class_is_named(tmp_path: Path, touch) -> None
         open_dataset(tmp_path, class_names=CLASSES)
 
 
+def test_a_folder_of_another_split_is_none_of_our_business(tmp_path: Path, touch) -> None:
+    touch(tmp_path / "train" / "clap" / "x.mp4", tmp_path / "val" / "jump" / "y.mp4")
+    assert [record.label for record in open_dataset(tmp_path, split="train", class_names=CLASSES)] == [0]
+    with pytest.raises(AnnotationError, match="class folder 'jump'"):
+        open_dataset(tmp_path, split="val", class_names=CLASSES)
+
+
 def test_missing_videos(tmp_path: Path, touch) -> None:
     (tmp_path / "l.csv").write_text("x.mp4,0\ny.mp4,1\nz.mp4,1\n")
     with pytest.raises(AnnotationError, match=r"x\.mp4 \(3 of 3 videos are not there\); .* None is left to use"):

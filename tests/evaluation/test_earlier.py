@@ -63,6 +63,13 @@ def test_other_videos_of_the_same_names_are_refused(tmp_path: Path, finished: bo
     assert before == {file: file.read_bytes() for file in (tmp_path / "out").rglob("*.*")}
 
 
+def test_scores_outlive_files_that_are_gone(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "g")
+    begin(Files(folder), tmp_path / "out", finished=True)
+    (folder / "4.txt").unlink()
+    assert 4 not in evaluate(Linear(), Files(folder), output=tmp_path / "out").failures
+
+
 def test_other_real_videos_are_refused(tmp_path: Path) -> None:
     for name, seed in (("g", 0), ("g_other", 1)):
         write_videos(tmp_path / name, "easy", 8, frames=4, size=16, seed=seed)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from motionformer.data.motion import write_videos
-from motionformer.errors import TrainingError
+from motionformer.errors import MotionformerError, TrainingError
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import list_checkpoints, read_notes, write_checkpoint
 from motionformer.training.folder import refuse_other_data
@@ -135,6 +135,11 @@ def test_a_finished_run_outlives_its_videos_and_older_cards(recipe: Recipe, tmp_
     train(recipe, quiet=True)
     card = json.loads((tmp_path / "run/card.json").read_text())
     assert card["data"] == describe_data(open_sources(recipe))
+    written = (tmp_path / "va.csv").read_text()
+    (tmp_path / "va.csv").write_text(written + written.splitlines()[-1].rpartition(",")[0] + ",sideways\n")
+    with pytest.raises(MotionformerError, match="sideways"):
+        find_finished(recipe)
+    (tmp_path / "va.csv").write_text(written)
     (tmp_path / "tr.csv").unlink()
     assert find_finished(recipe) is not None
     shutil.copy(tmp_path / "va.csv", tmp_path / "tr.csv")

@@ -181,7 +181,7 @@ def test_pieces_of_a_classes_only_file_are_on_both_sides_and_that_is_told(tmp_pa
     assert {record.path.name for record in train} & {record.path.name for record in val} == {"1.mp4"}
     assert val.counts() == {"a": 1, "b": 2}
     (note,) = note_shared_files(train, val)
-    assert note == "pieces of the same file are on both sides (1.mp4): the figure is too good"
+    assert note == "the same file is on both sides (1.mp4): the figure is too good"
 
 
 def test_a_piece_is_looked_at_and_not_its_file(tmp_path: Path) -> None:
@@ -258,6 +258,19 @@ def test_lists_of_a_run_that_has_begun_stay(videos: Path, tmp_path: Path) -> Non
     write_lists(plan(videos, tmp_path, held_out=0.3))
     with pytest.raises(RecipeError, match="others than when this run began"):
         write_lists(plan(videos, tmp_path, held_out=0.2))
+
+
+def test_lists_of_a_run_that_has_begun_follow_videos_that_moved(videos: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first" / "videos", tmp_path / "second" / "videos"
+    shutil.copytree(videos, first)
+    write_lists(plan(first, tmp_path))
+    (tmp_path / "run" / "metrics.csv").touch()
+    first.parent.rename(second.parent)
+    write_lists(plan(second, tmp_path))
+    assert str(second) in (tmp_path / "run" / "train.csv").read_text()
+    next(second.rglob("*.mp4")).unlink()
+    with pytest.raises(RecipeError, match="others than when this run began"):
+        write_lists(plan(second, tmp_path))
 
 
 def test_lists_stay_while_another_process_trains(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from motionformer.video.transforms import HorizontalFlip, LabelAwareFlip, find_t
         (["turn clockwise", "turn anticlockwise"], (1, 0), ()),
         (["turn_cw", "turn_ccw"], (1, 0), ()),
         (["links", "rechts", "à gauche", "à droite", "izquierda", "derecha"], (1, 0, 3, 2, 5, 4), ()),
+        (["follow links", "read a page"], (0, 1), ()),  # a side in German only
         (["left_swipe", "stop"], (0, 1), ("left_swipe",)),
         (["looking left and right", "stop"], (0, 1), ("looking left and right",)),
         (["bright light", "copyright", "leftover soup", "cleft"], (0, 1, 2, 3), ()),  # no sides in these

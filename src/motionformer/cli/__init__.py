@@ -126,6 +126,8 @@ def _print_any_name() -> None:
 
 def _print_the_rest() -> None:
     """Now, while an error can still be told. What cannot be printed is not tried again when Python ends."""
+    if sys.stdout is None:  # closed by whoever started the command
+        return
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from motionformer.data.class_names import ClassSource, read_class_names
-from motionformer.data.listing import find_videos, note_stray_pictures, visible_folders
+from motionformer.data.listing import find_videos, note_left_out, visible_folders
 from motionformer.data.plain_list import numbers_of
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
@@ -42,12 +42,16 @@ def read_class_folders(
         raise AnnotationError("no class folders here; each class is a folder of videos.", root)
     names = found if class_names is None else read_class_names(class_names)
     numbers = numbers_of(names)
+    asked = {folder.name for top in tops for folder in visible_folders(top)}
     for name in found:
+        if name not in numbers and name not in asked:
+            continue  # of another split
         if name not in numbers:
             known = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
             raise AnnotationError(f"class folder {name!r} is not among the {len(names)} classes ({known}).", root)
         if not any(_videos(top / name) for top in ready.values() or [root]):
             raise AnnotationError(f"no video in the class folder {name!r}; add some or remove the folder.", root)
+    found = tuple(name for name in found if name in numbers)
     videos = {name: [video for top in tops for video in _videos(top / name)] for name in found}
     if split and not ready:
         videos = {name: _share(paths, root, split, shares, seed) for name, paths in videos.items()}
@@ -55,7 +59,7 @@ def read_class_folders(
     made = "already split into folders" if ready else f"split by seed {seed}" if split else "not split"
     some = f" ({len(names)} classes)" if len(names) > len(found) else ""
     how = f"a folder of {len(found)} class folders{some}, {made}"
-    return Annotations(records, names, root.resolve().name, split, how=how, notes=note_stray_pictures(root))
+    return Annotations(records, names, root.resolve().name, split, how=how, notes=note_left_out(root))
 
 
 def split_folders(root: Path) -> dict[str, Path]:

@@ -5,9 +5,11 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+ANIMATION = ".gif"
+"""A video by itself; beside pictures it is a preview of them."""
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi", ".divx", ".mpg", ".mpeg", ".vob"}
-    | {".ts", ".mts", ".m2ts", ".wmv", ".asf", ".flv", ".ogv", ".mxf", ".dv", ".gif"}
+    | {".ts", ".mts", ".m2ts", ".wmv", ".asf", ".flv", ".ogv", ".mxf", ".dv", ANIMATION}
 )
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 TEXT_SUFFIXES = frozenset(
@@ -38,7 +40,7 @@ def is_frame_folder(folder: Path) -> bool:
     return has_pictures and not _holds_video(folder)
 
 
-def note_stray_pictures(folder: Path) -> tuple[str, ...]:
+def note_left_out(folder: Path) -> tuple[str, ...]:
     """A note if there are pictures that were not taken for frames, and one if there are files of unknown endings."""
     found = list(_walk(folder))
     pictures = sorted(picture for _, some, _ in found for picture in some)
@@ -65,7 +67,8 @@ def first_existing(candidates: list[Path]) -> Path:
 def _walk(folder: Path) -> Iterator[tuple[list[Path], list[Path], list[Path]]]:
     """Of every folder, its videos, those of its pictures that are no frames, and files that may be anything."""
     for place, folders, files in _places(folder):
-        videos, pictures = [file for file in files if is_video(file)], [file for file in files if _is_picture(file)]
+        pictures = [file for file in files if _is_picture(file)]
+        videos = [file for file in files if is_video(file) and not (pictures and _is_animation(file))]
         unknown = [file for file in files if not (is_video(file) or _is_picture(file) or _is_text(file))]
         if pictures and not videos and not any(_holds_video(place / name) for name in folders):
             folders.clear()  # a frame folder is one video, whatever pictures lie below it
@@ -93,7 +96,16 @@ def _places(folder: Path) -> Iterator[tuple[Path, list[str], list[Path]]]:
 
 
 def _holds_video(folder: Path) -> bool:
-    return any(is_video(file) for _, _, files in _places(folder) for file in files)
+    """Animations beside pictures are none."""
+    for _, _, files in _places(folder):
+        has_pictures = any(_is_picture(file) for file in files)
+        if any(is_video(file) and not (has_pictures and _is_animation(file)) for file in files):
+            return True
+    return False
+
+
+def _is_animation(path: Path) -> bool:
+    return path.suffix.lower() == ANIMATION
 
 
 def _is_picture(path: Path) -> bool:

@@ -133,11 +133,19 @@ def _names_of(labels: list[tuple[Row, str]], file: Path) -> tuple[str, ...]:
 
 
 def _numbers(names: tuple[str, ...], labels: list[str]) -> dict[str, int]:
-    """Numbers in a list are names where they all are, as of classes called by a number; else they are indices."""
+    """What a list may write for each class. Numbers are names where all classes are called by one, or where all of the
+    list's numbers are names of classes; else they are indices, every one of them."""
     known = numbers_of(names)
-    if all(text in known for text in labels if WHOLE_NUMBER.fullmatch(text)):
+    called_by_number = all(WHOLE_NUMBER.fullmatch(original_name(name)) for name in names)
+    if called_by_number or all(_plain(text) in known for text in labels if WHOLE_NUMBER.fullmatch(text)):
         return known
-    return {name: index for index, name in enumerate(names)}
+    worded = {name: index for index, name in enumerate(names) if not WHOLE_NUMBER.fullmatch(name)}
+    return worded | {str(index): index for index in range(len(names))}
+
+
+def _plain(number: str) -> str:
+    """`007` and `+7` are 7."""
+    return str(int(number)) if WHOLE_NUMBER.fullmatch(number) else number
 
 
 def _label(row: Row, numbers: dict[str, int]) -> Label:
@@ -146,13 +154,15 @@ def _label(row: Row, numbers: dict[str, int]) -> Label:
 
 
 def _number(row: Row, text: str, numbers: dict[str, int]) -> int:
-    if text in numbers:
-        return numbers[text]
-    try:
-        return int(text)  # its range is checked with all others
-    except ValueError:
-        known = ", ".join(list(numbers)[:5])
-        raise row.error(f"label {text!r} is not among the {len(numbers)} classes ({known}, …).") from None
+    found = numbers.get(text, numbers.get(_plain(text)))
+    if found is None and WHOLE_NUMBER.fullmatch(text) and all(str(index) in numbers for index in numbers.values()):
+        return int(text)  # an index; its range is checked with all others
+    if found is None:
+        known = list(dict.fromkeys(original_name(name) for name in numbers))
+        some = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")
+        count = len(set(numbers.values()))
+        raise row.error(f"label {text!r} is not among the {count} classes ({some}).")
+    return found
 
 
 def _how_many(records: Iterable[Record]) -> str:

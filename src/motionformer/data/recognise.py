@@ -9,7 +9,7 @@ from motionformer.data.class_names import ClassSource
 from motionformer.data.epic import read_epic, refuse_pickle
 from motionformer.data.hmdb51 import read_hmdb51
 from motionformer.data.kinetics import read_kinetics
-from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_stray_pictures, visible_folders
+from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_left_out, visible_folders
 from motionformer.data.plain_list import read_plain_list
 from motionformer.data.record import Annotations, Missing, Record
 from motionformer.data.something import LABEL_FILES, read_something
@@ -17,7 +17,7 @@ from motionformer.data.something import list_of as something_list
 from motionformer.data.table import read_lines
 from motionformer.data.ucf101 import CLASS_FILE, read_ucf101
 from motionformer.data.ucf101 import list_of as ucf_list
-from motionformer.errors import AnnotationError
+from motionformer.errors import AnnotationError, MissingVideosError
 
 Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
 EPIC_LISTS = {"train": "EPIC_100_train.csv", "val": "EPIC_100_validation.csv", "test": "EPIC_100_test_timestamps.csv"}
@@ -42,7 +42,7 @@ def open_dataset(
     """
     path = Path(path)
     if not path.exists():
-        raise AnnotationError("no such file or folder.", path)
+        raise MissingVideosError("no such file or folder.", path)
     if kind not in get_args(Kind):
         raise AnnotationError(f"kind is one of {', '.join(get_args(Kind))}; not {kind!r}.", path)
     place = None if root is None else Path(root)
@@ -65,7 +65,7 @@ def read_files(path: Path) -> Annotations:
         raise AnnotationError("no video in this folder (they are known by their endings: mp4, avi, mkv, webm …).", path)
     mixed = not alone and visible_folders(path) and any(video.parent == path for video in videos)
     notes = ("videos lie beside folders, so the folders were not taken for classes (kind: folders)",) if mixed else ()
-    strays = () if alone else note_stray_pictures(path)
+    strays = () if alone else note_left_out(path)
     records = tuple(Record(video) for video in videos)
     return Annotations(records, (), path.resolve().name, how=how, notes=(*notes, *strays))
 

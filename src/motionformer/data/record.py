@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from motionformer.errors import AnnotationError
+from motionformer.errors import AnnotationError, MissingVideosError
 
 # one class; any number of classes, also none; one class a task (verb and noun); or unknown (test lists)
 Label = int | tuple[int, ...] | Mapping[str, int] | None
@@ -113,7 +113,8 @@ class Annotations:
         total = f"{len(lost)} of {len(self)} videos are not there"
         if missing == "error" or len(lost) == len(self):
             advice = _how_to_go_on(lost[0]) if len(lost) < len(self) else "None is left to use."
-            raise _error(lost[0], f"no such video: {lost[0].path} ({total}); is the root folder right? {advice}")
+            reason = f"no such video: {lost[0].path} ({total}); is the root folder right? {advice}"
+            raise MissingVideosError(reason, lost[0].source, lost[0].line)
         kept = tuple(record for record in self.records if there[record.path])
         return replace(self, records=kept, notes=(*self.notes, f"{total}; left out, the first is {lost[0].path}"))
 

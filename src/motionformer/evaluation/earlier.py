@@ -1,7 +1,7 @@
 """What an earlier evaluation left in a folder, finished or not, and whether its videos are still the same files.
 
 A video that could not be read and has changed since is tried again: there is no result to lose. A video that was
-scored and has changed since is refused, as all other data are.
+scored and has changed since is refused, as all other data are. Scores outlive files that are no longer there.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,6 +10,7 @@ from pathlib import Path
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.parts import Scored, open_parts, refuse_others
 from motionformer.evaluation.results import RESULTS, Header, Results
+from motionformer.files import GONE
 
 
 def find_earlier(folder: Path, header: Header, paths: Sequence[str], stamps: Sequence[str]) -> Results | Scored:
@@ -31,7 +32,7 @@ def find_earlier(folder: Path, header: Header, paths: Sequence[str], stamps: Seq
 def _still_true(folder: Path, parts: Iterable[Scored], paths: Sequence[str], stamps: Sequence[str]) -> Scored:
     done, replaced = Scored(), set[int]()
     for part in parts:
-        changed = {index for index, stamp in part.stamps.items() if stamp != stamps[index]}
+        changed = {index for index, stamp in part.stamps.items() if stamps[index] not in (stamp, GONE)}
         replaced |= changed & part.scores.keys()
         done.update(_without_failed(part, changed))
     if replaced:

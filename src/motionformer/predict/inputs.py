@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_stray_pictures
+from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_left_out
 from motionformer.errors import VideoError
 
 log = logging.getLogger("motionformer")
@@ -71,7 +71,7 @@ def _in_folder(folder: Path) -> list[Path]:
     """The folder itself if its pictures are the frames of a video, otherwise the videos below it."""
     if is_frame_folder(folder):
         return [folder]
-    for note in note_stray_pictures(folder):
+    for note in note_left_out(folder):
         log.warning("note: %s", note)
     return find_videos(folder)
 

@@ -25,7 +25,7 @@ def deal(units: Sequence[Sequence[Record]], share: float) -> set[int]:
         wanted = count_held(share, sizes.total()) if len(sizes) > 1 else 0
         wanted -= sum(size for place, size in sizes.items() if held.get(place))
         for place in [place for place in sizes if place not in held]:
-            held[place] = sizes[place] <= 2 * wanted  # nearer to the share with it than without
+            held[place] = sizes[place] < 2 * wanted  # nearer to the share with it than without
             wanted -= sizes[place] if held[place] else 0
     named = [sizes for label, sizes in groups.items() if label is not None]
     for sizes in named:

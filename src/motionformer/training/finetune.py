@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from motionformer.data.clips import frame_span, record_clock
+from motionformer.data.plain_list import read_plain_list
 from motionformer.data.record import Annotations, Record
-from motionformer.errors import RecipeError, VideoError
+from motionformer.errors import AnnotationError, RecipeError, VideoError
 from motionformer.models.config import ScoringKind
 from motionformer.training.advice import TRAIN_LIST, VAL_LIST, Hardware, VideoFacts, Wishes, finetune_recipe
 from motionformer.training.mirroring import describe_mirroring
 from motionformer.training.opening import open_splits
 from motionformer.training.recipe import Recipe, make_recipe
+from motionformer.training.sources import VideoSource
 from motionformer.training.splits import note_shared_files, write_list
 from motionformer.video import open_video
 
@@ -95,7 +97,7 @@ def plan_finetune(
 
 
 def write_lists(planned: FineTuning) -> None:
-    """The two lists, as plain csv, where the recipe says. Lists of a run that has begun are never changed."""
+    """The two lists, as plain csv, where the recipe says. Those of a run that has begun change if its videos moved."""
     from motionformer.training.folder import alone_in, has_begun
 
     folder = planned.recipe.folder
@@ -107,11 +109,21 @@ def write_lists(planned: FineTuning) -> None:
             if there.exists() and new.read_bytes() == there.read_bytes():
                 continue
             with alone_in(folder):
-                if there.exists() and has_begun(folder):
+                if there.exists() and has_begun(folder) and not _lists_the_same(there, annotations):
                     raise RecipeError("the videos are others than when this run began; use another --output.", there)
                 new.replace(there)
         finally:
             new.unlink(missing_ok=True)
+
+
+def _lists_the_same(file: Path, annotations: Annotations) -> bool:
+    """Whether a list is of these videos and labels, wherever all of the videos lay when it was written."""
+    try:
+        assert isinstance(annotations.class_names, tuple)
+        then = read_plain_list(file, class_names=annotations.class_names)
+    except AnnotationError:  # of other classes
+        return False
+    return VideoSource(then).fingerprint() == VideoSource(annotations).fingerprint()
 
 
 def look_at(annotations: Annotations) -> VideoFacts:

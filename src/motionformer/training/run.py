@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from rich.console import Console
 
-from motionformer.errors import AnnotationError
+from motionformer.errors import MissingVideosError
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import card as cards
@@ -119,7 +119,7 @@ def _refuse_changed_data(recipe: Recipe, card: dict[str, Any]) -> None:
     """A finished run outlives its videos: where they are gone, there is nothing to compare with."""
     try:
         data = describe_data(open_sources(recipe))
-    except AnnotationError:
+    except MissingVideosError:
         return
     refuse_other_data(recipe.folder, card.get("data", {}), data)
 

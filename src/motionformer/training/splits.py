@@ -72,12 +72,12 @@ def split_multi_label(
 
 
 def note_shared_files(train: Annotations, val: Annotations) -> tuple[str, ...]:
-    """A note where a file has pieces on both sides: what was learned by heart then counts as understood."""
+    """A note where a file, or pieces of it, are on both sides: what was learned by heart then counts as understood."""
     shared = sorted({record.path for record in train} & {record.path for record in val})
     if not shared:
         return ()
     which = f"{shared[0].name}" if len(shared) == 1 else f"{len(shared)} files, such as {shared[0].name}"
-    return (f"pieces of the same file are on both sides ({which}): the figure is too good",)
+    return (f"the same file is on both sides ({which}): the figure is too good",)
 
 
 def write_list(annotations: Annotations, file: Path) -> None:

@@ -22,6 +22,8 @@ MIRRORED = {
     "gauche": "droite",
     "izquierda": "derecha",
 }
+UNSURE = frozenset({"links"})
+"""Words of a side in one language and of something else in another: a side only where the twin is a class too."""
 MIRRORED |= {there: here for here, there in MIRRORED.items()}
 
 
@@ -79,12 +81,19 @@ def find_twins(class_names: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, 
     """For each class the one its mirror image belongs to (mostly itself), and the names whose mirror is no class."""
     words = [_words(name) for name in class_names]
     index = {name: place for place, name in enumerate(words)}
-    mirrors = [tuple(MIRRORED.get(word, word) for word in name) for name in words]
+    mirrors = [_mirror(name) for name in words]
+    mirrors = [
+        mirror if mirror in index else _mirror(name, UNSURE) for name, mirror in zip(words, mirrors, strict=True)
+    ]
     twins = tuple(
         place if name == mirror else index.get(mirror, place)
         for place, (name, mirror) in enumerate(zip(words, mirrors, strict=True))
     )
     return twins, tuple(name for name, mirror in zip(class_names, mirrors, strict=True) if mirror not in index)
+
+
+def _mirror(words: tuple[str, ...], but: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    return tuple(word if word in but else MIRRORED.get(word, word) for word in words)
 
 
 def _words(name: str) -> tuple[str, ...]:
