@@ -12,7 +12,7 @@ from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import create_model, model_config
 from motionformer.training.model import build_config, build_model
 from motionformer.training.recipe import Recipe, make_recipe
-from motionformer.weights.image import read_image_weights
+from motionformer.weights.image_file import read_image_weights
 from tests.weights.test_image import timm_weights
 
 NAMES = ("left", "right", "up")

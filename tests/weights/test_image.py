@@ -12,7 +12,8 @@ from torch import Tensor
 from motionformer import from_image_weights, load_model
 from motionformer.errors import CheckpointError
 from motionformer.training.advice import read_start
-from motionformer.weights.image import inflate, read_image_weights, resize_kernel
+from motionformer.weights.image import inflate, resize_kernel
+from motionformer.weights.image_file import read_image_weights
 
 DIM, DEPTH, PATCH, SIDE = 64, 2, 8, 4
 
@@ -291,6 +292,6 @@ def test_names_of_the_hub_may_hold_dots(tmp_path: Path, monkeypatch: pytest.Monk
         asked.append((repo, files))
         return folder / files[0]
 
-    monkeypatch.setattr("motionformer.weights.image.fetch_from_hub", fetch)
+    monkeypatch.setattr("motionformer.weights.image_file.fetch_from_hub", fetch)
     from_image_weights("timm/vit_base_patch16_224.augreg_in21k", num_classes=2, frames=4, size=32)
     assert asked == [("timm/vit_base_patch16_224.augreg_in21k", ("model.safetensors", "config.json"))]

@@ -6,23 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.predict import DeviceOption
-from motionformer.cli.tracking import (
-    AffinityName,
-    AffinityOption,
-    BlockOption,
-    ClipOption,
-    ContextOption,
-    FromImageOption,
-    HeightOption,
-    ModelOption,
-    RadiusOption,
-    SeedOption,
-    StretchOption,
-    TemperatureOption,
-    TopKOption,
-    TrackerOptions,
-)
+from motionformer.cli.tracking import TrackerOptions, with_tracker_options
 from motionformer.errors import MotionformerError
 
 if TYPE_CHECKING:
@@ -70,21 +54,10 @@ SCORE_HELP = """Score masks that any method has written: PREDICTIONS/SEQUENCE/00
 
 
 @app.command(help=EVALUATE_HELP)
+@with_tracker_options
 def evaluate(
     root: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The DAVIS folder.")],
-    model: ModelOption,
-    from_image: FromImageOption = False,
-    clip: ClipOption = None,
-    height: HeightOption = 480,
-    affinity: AffinityOption = AffinityName.features,
-    block: BlockOption = -1,
-    context: ContextOption = 7,
-    radius: RadiusOption = 12,
-    top_k: TopKOption = 5,
-    temperature: TemperatureOption = None,
-    stretch: StretchOption = True,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    options: TrackerOptions,
     year: YearOption = None,
     split: SplitOption = None,
     sequence: SequenceOption = None,
@@ -100,21 +73,7 @@ def evaluate(
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     check_evaluate_places(sequences, masks, overlay)
-    tracker = TrackerOptions(
-        model=model,
-        from_image=from_image,
-        clip=clip,
-        height=height,
-        affinity=affinity,
-        block=block,
-        context=context,
-        radius=radius,
-        top_k=top_k,
-        temperature=temperature,
-        stretch=stretch,
-        seed=seed,
-        device=device,
-    ).build()
+    tracker = options.build()
     with _progress() as progress:
         bar = progress.add_task("following", total=sum(len(one.masks) for one in sequences))
         running = follow(

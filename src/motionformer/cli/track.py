@@ -5,23 +5,7 @@ from typing import Annotated
 
 import typer
 
-from motionformer.cli.predict import DeviceOption
-from motionformer.cli.tracking import (
-    AffinityName,
-    AffinityOption,
-    BlockOption,
-    ClipOption,
-    ContextOption,
-    FromImageOption,
-    HeightOption,
-    ModelOption,
-    RadiusOption,
-    SeedOption,
-    StretchOption,
-    TemperatureOption,
-    TopKOption,
-    TrackerOptions,
-)
+from motionformer.cli.tracking import TrackerOptions, with_tracker_options
 
 TRACK_HELP = """Follow objects through a video from a mask of its first frame.
 
@@ -37,26 +21,15 @@ VIDEO is a file or a folder of frames. The mask is a png of the frames' size: ob
 """
 
 
+@with_tracker_options
 def track(
     video: Annotated[Path, typer.Argument(exists=True, help="A video file, or a folder of frames.")],
     mask: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The mask of the first frame.")],
-    model: ModelOption,
-    from_image: FromImageOption = False,
+    options: TrackerOptions,
     overlay: Annotated[
         Path | None, typer.Option(help="Write the video with masks: an mp4, or a folder of png.")
     ] = None,
     masks: Annotated[Path | None, typer.Option(help="Write a palette png a frame into this folder.")] = None,
-    clip: ClipOption = None,
-    height: HeightOption = 480,
-    affinity: AffinityOption = AffinityName.features,
-    block: BlockOption = -1,
-    context: ContextOption = 7,
-    radius: RadiusOption = 12,
-    top_k: TopKOption = 5,
-    temperature: TemperatureOption = None,
-    stretch: StretchOption = True,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was followed, and where, as JSON.")] = False,
 ) -> None:
     import json
@@ -76,21 +49,7 @@ def track(
     first = read_mask(mask)
     with open_video(video) as opened:
         check_first_mask(first, opened, mask)
-        tracker = TrackerOptions(
-            model=model,
-            from_image=from_image,
-            clip=clip,
-            height=height,
-            affinity=affinity,
-            block=block,
-            context=context,
-            radius=radius,
-            top_k=top_k,
-            temperature=temperature,
-            stretch=stretch,
-            seed=seed,
-            device=device,
-        ).build()
+        tracker = options.build()
         there = set(masks.glob("*.png")) if masks is not None else set()
         running = track_video(opened, first, tracker, masks=masks, overlay=overlay)
         total, count = opened.metadata.num_frames, 0

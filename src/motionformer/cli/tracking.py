@@ -1,12 +1,16 @@
 """The options with which `motionformer davis evaluate` and `motionformer track` follow objects."""
 
-from dataclasses import dataclass
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from motionformer.cli.evaluate import find_device
+from motionformer.cli.predict import DeviceOption
 
 if TYPE_CHECKING:
     from motionformer.davis.tracker import Tracker
@@ -19,48 +23,40 @@ class AffinityName(str, Enum):
     attention = "attention"
 
 
-ModelOption = Annotated[
-    str,
-    typer.Option(help="Weights (folder, file, released name), a variant (random weights), or: copy (the first mask)."),
-]
-FromImageOption = Annotated[bool, typer.Option("--from-image", help="The weights are an image transformer's.")]
-ClipOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Frames the model sees at once: what it was made for unless said; image weights 1."),
-]
-HeightOption = Annotated[int, typer.Option(min=16, help="Height at which the model sees frames, in pixels.")]
-AffinityOption = Annotated[AffinityName, typer.Option(help="Compare tokens, or queries with keys of the attention.")]
-BlockOption = Annotated[int, typer.Option(help="Whose tokens or attention; -1 is the last block.")]
-ContextOption = Annotated[int, typer.Option(min=0, help="Latest frames that give labels, beside the first.")]
-RadiusOption = Annotated[int, typer.Option(min=0, help="Reach of the neighbourhood in tokens; 0 is the whole frame.")]
-TopKOption = Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")]
-TemperatureOption = Annotated[
-    float | None, typer.Option(min=1e-6, help="Of the softmax: 0.1 for features, 1 for attention unless said.")
-]
-StretchOption = Annotated[
-    bool,
-    typer.Option(help="Stretch every label to 0 … 1 before they are compared; without it, what has left stays away."),
-]
-SeedOption = Annotated[int, typer.Option(help="Of random weights.")]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrackerOptions:
-    """What was asked for."""
+    """What was asked for; each field is an option of the command line."""
 
-    model: str
-    from_image: bool
-    clip: int | None
-    height: int
-    affinity: AffinityName
-    block: int
-    context: int
-    radius: int
-    top_k: int
-    temperature: float | None
-    stretch: bool
-    seed: int
-    device: str
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Weights (folder, file, released name), a variant (random weights), or: copy (the first mask)."
+        ),
+    ]
+    from_image: Annotated[bool, typer.Option("--from-image", help="The weights are an image transformer's.")] = False
+    clip: Annotated[
+        int | None,
+        typer.Option(min=1, help="Frames the model sees at once: what it was made for unless said; image weights 1."),
+    ] = None
+    height: Annotated[int, typer.Option(min=16, help="Height at which the model sees frames, in pixels.")] = 480
+    affinity: Annotated[AffinityName, typer.Option(help="Compare tokens, or queries with keys of the attention.")] = (
+        AffinityName.features
+    )
+    block: Annotated[int, typer.Option(help="Whose tokens or attention; -1 is the last block.")] = -1
+    context: Annotated[int, typer.Option(min=0, help="Latest frames that give labels, beside the first.")] = 7
+    radius: Annotated[int, typer.Option(min=0, help="Reach of the neighbourhood in tokens; 0 is the whole frame.")] = 12
+    top_k: Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")] = 5
+    temperature: Annotated[
+        float | None, typer.Option(min=1e-6, help="Of the softmax: 0.1 for features, 1 for attention unless said.")
+    ] = None
+    stretch: Annotated[
+        bool,
+        typer.Option(
+            help="Stretch every label to 0 … 1 before they are compared; without it, what has left stays away."
+        ),
+    ] = True
+    seed: Annotated[int, typer.Option(help="Of random weights.")] = 0
+    device: DeviceOption = "auto"
 
     def build(self) -> "Tracker":
         """The tracker that they describe."""
@@ -80,3 +76,23 @@ class TrackerOptions:
             raise typer.BadParameter(str(error)) from error
         how = Affinity(self.radius or None, self.top_k or None, self.temperature or readout.default.temperature)
         return LabelPropagation(features, how, self.context, self.stretch)
+
+
+def with_tracker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of `TrackerOptions` as options; they reach it as one argument, `options`."""
+    names = [field.name for field in fields(TrackerOptions)]
+    own = inspect.signature(command, eval_str=True).parameters
+    asked = inspect.signature(TrackerOptions, eval_str=True).parameters
+    merged = [
+        one
+        for name, parameter in own.items()
+        for one in (asked.values() if name == "options" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        command(options=TrackerOptions(**{name: given.pop(name) for name in names}), **given)
+
+    run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in merged}
+    return run

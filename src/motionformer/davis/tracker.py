@@ -16,7 +16,7 @@ from motionformer.davis.propagation import propagate_mask
 from motionformer.models import Motionformer, create_model
 from motionformer.models.variants import VARIANTS
 from motionformer.weights import from_image_weights, load_model
-from motionformer.weights.image import read_image_weights
+from motionformer.weights.image_file import read_image_weights
 
 
 class Tracker(ABC):

@@ -35,7 +35,7 @@ from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.kept import Figures, KeptScores, digest_sequences, stamp_file
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
-from motionformer.weights.image import read_image_weights
+from motionformer.weights.image_file import read_image_weights
 
 RELEASED = "k400_motionformer_224_16x4"
 PAPER = "60.6"  # J&F on DAVIS 2017 val

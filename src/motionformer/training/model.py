@@ -18,7 +18,8 @@ from motionformer.models.variants import model_config
 from motionformer.training.recipe import Recipe
 from motionformer.weights.checkpoint import read_checkpoint
 from motionformer.weights.fit import PER_CLASS, fit_tensors
-from motionformer.weights.image import load_image_weights, read_image_weights
+from motionformer.weights.image import load_image_weights
+from motionformer.weights.image_file import read_image_weights
 from motionformer.weights.load import find_weights, is_video_model, load_model_with_report
 from motionformer.weights.report import LoadReport
 

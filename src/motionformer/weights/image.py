@@ -1,9 +1,4 @@
-"""Start a video model from an image transformer (method.md §5, "ImageNet start").
-
-Three families of key names are read, from a file or by hub name: timm (also the original DINO and DINOv2 files),
-Hugging Face ViT, and Hugging Face DINOv2. All become timm's names first; then one path goes into the model. Layer
-scale is folded into the projection it follows, so the video block needs none.
-"""
+"""Start a video model from an image transformer (method.md §5): its weights are inflated into a model of its shape."""
 
 import math
 import re
@@ -16,22 +11,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from motionformer.errors import CheckpointError, DownloadError
+from motionformer.errors import CheckpointError
 from motionformer.models.block import DividedBlock
 from motionformer.models.config import InputSpec, ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import adapt_config
-from motionformer.weights.checkpoint import Checkpoint, read_checkpoint
 from motionformer.weights.fit import fit_tensors
-from motionformer.weights.load import CONFIG, fetch_from_hub, is_hub_name
+from motionformer.weights.image_file import num_places, open_image_file, translate
 from motionformer.weights.report import LoadReport
 
 Inflation = Literal["central", "average"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-FILES = ("model.safetensors", "pytorch_model.bin")
-"""On the hub, the first one first."""
-PREFIXES = (0, 1, 2, 5)
-"""Entries of a position table before the patches': none, class, class and distillation, class and four registers."""
 NEW = (".attn.time.", ".time_attn.", ".norm_time.", "positions.time", "head.", ".projection")
 """What an image model cannot have: these start as the video model initialises them."""
 
@@ -56,8 +46,8 @@ def from_image_weights(
     not say how many heads they have (a Hugging Face `config.json` beside them does) and have not one for each 64
     channels.
     """
-    checkpoint = _open(source)
-    weights, report = _translate(checkpoint, source)
+    checkpoint = open_image_file(source)
+    weights, report = translate(checkpoint, source)
     num_heads = overrides.pop("num_heads", None) or checkpoint.cfg.get("num_attention_heads")
     config = adapt_config(
         _matching_config(weights, report, num_heads, mean, std),
@@ -97,7 +87,7 @@ def load_image_weights(
             ours.update(_positions(value[0], weights, config))
         else:
             ours[name] = value
-    side = math.isqrt(_num_places(weights))
+    side = math.isqrt(num_places(weights))
     frames = config.grid[0] if config.positions == "joint" else 1
     fit_tensors(model, ours, (frames, side, side), report, may_reset=NEW)
     if config.attention == "divided":
@@ -105,34 +95,6 @@ def load_image_weights(
         for name in [name for name in report.reset if ".time_attn." in name or ".norm_time." in name]:
             del report.reset[name]  # part of its block, whatever is done to that: it has a start
         report.notes.append("time attention starts as a copy of space attention that adds nothing yet")
-
-
-def read_image_weights(source: str | Path) -> tuple[dict[str, Tensor], LoadReport]:
-    """Image weights under timm's names, in float32, layer scale folded in; and what was left out."""
-    return _translate(_open(source), source)
-
-
-def _open(source: str | Path) -> Checkpoint:
-    """A file, a folder as the hub has them, or `user/name` on the hub."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        found = [path / name for name in FILES if (path / name).is_file()]
-        if not found:
-            raise CheckpointError(f"{path}: a folder of image weights holds {' or '.join(FILES)}; this one does not.")
-        path = found[0]
-    elif not path.exists() and is_hub_name(source):
-        path = _fetch(str(source))
-    return read_checkpoint(path)
-
-
-def _translate(checkpoint: Checkpoint, source: str | Path) -> tuple[dict[str, Tensor], LoadReport]:
-    report = LoadReport(str(source))
-    try:
-        weights = _fold_layer_scale(_to_timm(checkpoint.tensors, report), report)
-        _num_places(weights)
-    except CheckpointError as error:
-        raise CheckpointError(f"{checkpoint.path}: {error}") from error
-    return weights, report
 
 
 def inflate(kernel: Float[Tensor, "c 3 p p"], tubelet: int, how: Inflation) -> Float[Tensor, "c 3 {tubelet} p p"]:
@@ -206,7 +168,7 @@ def _is_self_supervised(report: LoadReport) -> bool:
 
 def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """The image's table as space, or repeated over frames as a joint table; the class token's entry as prefix."""
-    places = _num_places(weights)
+    places = num_places(weights)
     prefix, space = table[: len(table) - places], table[len(table) - places :]
     if len(prefix) < config.num_prefix_tokens:  # extra prefix tokens of the video model have no position yet
         prefix = torch.cat((prefix, prefix.new_zeros(config.num_prefix_tokens - len(prefix), prefix.shape[1])))
@@ -226,88 +188,9 @@ def _quiet_time_attention(model: Motionformer) -> None:
             torch.nn.init.zeros_(parameter)
 
 
-def _num_places(weights: Mapping[str, Tensor]) -> int:
-    """Patches of the position table: a square that leaves the entries of class, distillation and register tokens."""
-    entries = weights["pos_embed"].shape[1]
-    places = math.isqrt(entries) ** 2
-    if entries - places not in PREFIXES:
-        raise CheckpointError(f"its position table of {entries} entries is no square grid with a class token.")
-    return places
-
-
 def _fit_prefix(token: Tensor, config: ModelConfig, report: LoadReport) -> Tensor:
     missing = config.num_prefix_tokens - 1
     if missing > 0:
         report.notes.append(f"{missing} more prefix tokens start at zero")
         token = torch.cat((token, token.new_zeros(1, missing, token.shape[2])), dim=1)
     return token[:, : config.num_prefix_tokens]
-
-
-def _fetch(repo: str) -> Path:
-    """Its weights, with `config.json` beside them."""
-    try:
-        return fetch_from_hub(repo, FILES[0], CONFIG)
-    except DownloadError:
-        return fetch_from_hub(repo, FILES[1], CONFIG)
-
-
-def _fold_layer_scale(weights: dict[str, Tensor], report: LoadReport) -> dict[str, Tensor]:
-    folded = {name: value.float() for name, value in weights.items()}
-    for name in [name for name in folded if re.fullmatch(r"blocks\.\d+\.ls[12]\.gamma", name)]:
-        gamma = folded.pop(name)
-        layer = name.replace("ls1.gamma", "attn.proj").replace("ls2.gamma", "mlp.fc2")
-        folded[f"{layer}.weight"] = folded[f"{layer}.weight"] * gamma[:, None]
-        folded[f"{layer}.bias"] = folded[f"{layer}.bias"] * gamma
-        report.dropped[name] = "layer scale, folded into the projection before it"
-    return folded
-
-
-def _to_timm(tensors: Mapping[str, Tensor], report: LoadReport) -> dict[str, Tensor]:
-    """Whatever the family, timm's names; heads, registers and training-only tensors are left out and reported."""
-    weights: dict[str, Tensor] = {}
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        name = re.sub(r"^(vit|dinov2|deit|base_encoder|encoder\.(?=blocks))\.", "", name)
-        for pattern, new in PATTERNS:
-            name = re.sub(pattern, new, name)
-        split = re.fullmatch(r"(blocks\.\d+\.attn)\.(query|key|value)\.(weight|bias)", name)
-        if split:
-            parts.setdefault(f"{split[1]}.qkv.{split[3]}", {})[split[2]] = value
-        elif re.match(
-            r"(cls_token|pos_embed|patch_embed\.proj\.|norm\.|blocks\.\d+\.(norm|attn|mlp\.fc|ls[12]))", name
-        ):
-            weights[name] = value
-        else:
-            report.dropped[name] = "no place in a video model"
-    for name, part in parts.items():
-        if set(part) != {"query", "key", "value"}:
-            raise CheckpointError(f"{name!r} has only {', '.join(sorted(part))}.")
-        weights[name] = torch.cat([part["query"], part["key"], part["value"]])
-    for name in (
-        "cls_token",
-        "pos_embed",
-        "patch_embed.proj.weight",
-        "blocks.0.attn.qkv.weight",
-        "blocks.0.mlp.fc1.weight",
-    ):
-        if name not in weights:
-            raise CheckpointError(f"not an image transformer that can be read: tensor {name!r} is missing.")
-    return weights
-
-
-PATTERNS = (
-    (r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),  # DINOv2 files that keep blocks in chunks
-    (r"^embeddings\.cls_token", "cls_token"),
-    (r"^embeddings\.position_embeddings", "pos_embed"),
-    (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
-    (r"^encoder\.layer\.", "blocks."),
-    (r"^layernorm\.", "norm."),
-    (r"\.layernorm_before\.", ".norm1."),
-    (r"\.layernorm_after\.", ".norm2."),
-    (r"\.attention\.attention\.", ".attn."),
-    (r"\.attention\.output\.dense\.", ".attn.proj."),
-    (r"\.intermediate\.dense\.", ".mlp.fc1."),
-    (r"^(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
-    (r"\.layer_scale([12])\.lambda1", r".ls\1.gamma"),
-)
-"""Hugging Face's names, one by one, as timm's."""
