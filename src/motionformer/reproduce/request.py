@@ -42,7 +42,7 @@ class Request:
     def refuse_processes(self) -> None:
         """For an experiment whose rows are computed one after the other."""
         if self.processes > 1:
-            raise RecipeError("its rows are computed one after the other: leave --processes out, or give --threads.")
+            raise RecipeError("the rows of this experiment are computed one after the other: leave --processes out.")
 
     def choose(self, names: Iterable[str]) -> list[str]:
         """The rows asked for, of those with these names; none is an error that says which there are."""
