@@ -4,12 +4,14 @@
     python run_onnx.py model.onnx clip.mp4
 
 Everything it has to know about clips (frames, stride, size, mean, deviation, channel order, labels) is in the file.
-One clip from the middle of the video, centre crop; `motionformer predict` averages several views.
+One clip from the middle of the video, centre crop; `motionformer predict` averages several views. Weights of the
+authors are given clips by their rules (`protocol: released`), but cut by counting frames, not by time stamps.
 """
 
 import argparse
 import json
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import av
@@ -56,7 +58,7 @@ def read_clip(path: str, spec: dict[str, Any]) -> np.ndarray:
         total = sum(1 for _ in container.decode(stream))  # headers often announce another number
     if total == 0:
         raise SystemExit(f"{path}: no frame could be decoded.")
-    if not Fraction(1, 8) <= aspect <= 8:  # a broken header
+    if is_released(spec) or not Fraction(1, 8) <= aspect <= 8:  # stored pixels; a broken header
         aspect = Fraction(1)
     wanted = choose_frames(total, fps, spec)
     with av.open(path) as container:
@@ -67,11 +69,28 @@ def read_clip(path: str, spec: dict[str, Any]) -> np.ndarray:
 def choose_frames(total: int, fps: Fraction, spec: dict[str, Any]) -> list[int]:
     """Indices of the clip; the last frame repeats where the video is too short."""
     t = spec["frames"]
+    if is_released(spec):
+        return choose_as_released(total, float(fps), spec)
     if spec["sampling"] == "segments":  # the middle frame of each of t equal parts
         return [(2 * i + 1) * total // (2 * t) for i in range(t)]
     step = spec["stride"] * fps / Fraction(spec["fps"]).limit_denominator(100_000)
     start = max(0, total - 1 - int((t - 1) * step)) // 2
     return [min(total - 1, start + int(i * step)) for i in range(t)]
+
+
+def is_released(spec: dict[str, Any]) -> bool:
+    return bool(spec.get("protocol") == "released")
+
+
+def choose_as_released(total: int, fps: float, spec: dict[str, Any]) -> list[int]:
+    """As the authors' programs choose: middles of segments that share an end, or a spread over stride · t frames."""
+    t = spec["frames"]
+    if spec["sampling"] == "segments":
+        ends = [round((total - 1) / t * i) for i in range(t + 1)]
+        return [(low + high) // 2 for low, high in pairwise(ends)]
+    length = spec["stride"] * t / spec["fps"] * fps
+    start = max(total - length, 0.0) / 2
+    return [int(i) for i in np.clip(np.linspace(start, start + length - 1, t), 0, total - 1)]
 
 
 def prepare(frame: av.VideoFrame, aspect: Fraction, spec: dict[str, Any]) -> np.ndarray:
@@ -82,7 +101,10 @@ def prepare(frame: av.VideoFrame, aspect: Fraction, spec: dict[str, Any]) -> np.
     height, width = spec["height"], spec["width"]
     tall, wide = cover(pixels.shape[0], pixels.shape[1], height, width)
     top, left = (tall - height + 1) // 2, (wide - width + 1) // 2
-    pixels = resize(pixels, tall, wide)[top : top + height, left : left + width].astype(np.float32) / 255
+    if is_released(spec):
+        pixels = resize_plain(pixels, tall, wide)[top : top + height, left : left + width] / 255
+    else:
+        pixels = resize(pixels, tall, wide)[top : top + height, left : left + width].astype(np.float32) / 255
     if spec["channels"] == "BGR":
         pixels = pixels[..., ::-1]
     pixels = (pixels - np.float32(spec["mean"])) / np.float32(spec["std"])
@@ -103,6 +125,19 @@ def resize(pixels: np.ndarray, tall: int, wide: int) -> np.ndarray:
     if pixels.shape[0] != tall:
         pixels = as_bytes(np.einsum("hH,HWc->hWc", triangles(pixels.shape[0], tall), pixels, optimize=True))
     return pixels
+
+
+def resize_plain(pixels: np.ndarray, tall: int, wide: int) -> np.ndarray:
+    """Bilinear without antialiasing, in floats."""
+    rows, columns = nearest_two(pixels.shape[0], tall), nearest_two(pixels.shape[1], wide)
+    return np.einsum("hH,HWc->hWc", rows, columns @ pixels.astype(np.float32), optimize=True)
+
+
+def nearest_two(have: int, want: int) -> np.ndarray:
+    """Each of `want` pixels lies between two of `have`: `[want have]`, rows add up to 1."""
+    centres = np.maximum((np.arange(want, dtype=np.float32) + 0.5) * (have / want) - 0.5, 0)
+    weights = np.maximum(0, 1 - np.abs(np.arange(have, dtype=np.float32) - np.minimum(centres, have - 1)[:, None]))
+    return weights.astype(np.float32)
 
 
 def as_bytes(pixels: np.ndarray) -> np.ndarray:

@@ -48,9 +48,9 @@ def test_a_window_comes_as_soon_as_it_can() -> None:
 def test_seconds_do_not_drift() -> None:
     """0.64 s at 29.97 frames a second are 19.18 frames: rounding each would be 18 s off after an hour."""
     fps = 30000 / 1001
-    starts = [one.start for one in slide(range(5000), even_windows(16, fps, 0.64))]
+    starts = [one.start for one in slide(range(5000), even_windows(InputSpec(frames=16), fps, 0.64))]
     assert all(abs(start / fps - 0.64 * i) < 1 / fps for i, start in enumerate(starts[:-1]))
-    one = next(slide(range(5000), even_windows(16, 25.0, 0.64)))
+    one = next(slide(range(5000), even_windows(InputSpec(frames=16), 25.0, 0.64)))
     assert one.frames == list(range(16))
 
 
@@ -63,7 +63,7 @@ def test_segments_have_a_length_of_their_own() -> None:
 
 
 def test_nothing_and_nonsense() -> None:
-    assert list(slide([], even_windows(4, 30.0, 1.0))) == []
+    assert list(slide([], even_windows(InputSpec(frames=4), 30.0, 1.0))) == []
     segments = InputSpec(sampling="segments")
     for wrong in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(EvaluationError, match=f"hop is a number of seconds above 0, not {wrong:g}"):
@@ -141,5 +141,5 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_window_longer_than_any_video() -> None:
-    (one,) = slide(range(50), even_windows(4, 30.0, 1e300))
+    (one,) = slide(range(50), even_windows(InputSpec(frames=4), 30.0, 1e300))
     assert (one.start, one.end, one.frames) == (0, 50, segment_indices(50, 4))

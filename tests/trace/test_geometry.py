@@ -9,6 +9,7 @@ from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
 from motionformer.trace.clip import open_clip, place_clip
 from motionformer.trace.query import find_geometry
+from motionformer.video import Clock
 from motionformer.video.transforms import eval_transform
 from tests.video.numbered import read_number, write_lying_video
 
@@ -70,30 +71,30 @@ class TestPlaceClip:
     @pytest.mark.parametrize("fps", [30.0, 25.0, 29.97, 12.0])
     def test_the_frame_asked_about_is_shown_wherever_there_is_room(self, fps: float) -> None:
         for frame in (*range(0, 200, 9), *range(190, 200)):
-            indices, asked = place_clip(self.spec, 200, fps, frame)
+            indices, asked = place_clip(self.spec, Clock(200, fps), frame)
             assert indices[asked] == frame
             assert len(indices) == 8
             assert 0 <= indices[0] <= indices[-1] < 200
 
     def test_in_the_middle_of_the_clip_if_it_can_be(self) -> None:
-        assert place_clip(self.spec, 200, 30.0, 100) == ([84, 88, 92, 96, 100, 104, 108, 112], 4)
-        assert place_clip(self.spec, 200, 30.0, 0)[1] == 0
-        assert place_clip(self.spec, 200, 30.0, 199)[1] == 7
+        assert place_clip(self.spec, Clock(200, 30.0), 100) == ([84, 88, 92, 96, 100, 104, 108, 112], 4)
+        assert place_clip(self.spec, Clock(200, 30.0), 0)[1] == 0
+        assert place_clip(self.spec, Clock(200, 30.0), 199)[1] == 7
 
     def test_without_a_frame_the_middle_clip(self) -> None:
-        indices, asked = place_clip(self.spec, 101, 30.0, None)
+        indices, asked = place_clip(self.spec, Clock(101, 30.0), None)
         assert indices == [36, 40, 44, 48, 52, 56, 60, 64]
         assert asked == 4
 
     @pytest.mark.parametrize("frame", range(9))
     def test_in_a_short_video_the_nearest_frame_shown(self, frame: int) -> None:
-        indices, asked = place_clip(self.spec, 9, 30.0, frame)
+        indices, asked = place_clip(self.spec, Clock(9, 30.0), frame)
         assert abs(indices[asked] - frame) == min(abs(i - frame) for i in indices)
 
     def test_segments_cover_the_video(self) -> None:
         spec = InputSpec(frames=4, sampling="segments")
-        assert place_clip(spec, 80, 30.0, 55) == ([10, 30, 50, 70], 2)
-        assert place_clip(spec, 80, 30.0, None) == ([10, 30, 50, 70], 2)
+        assert place_clip(spec, Clock(80, 30.0), 55) == ([10, 30, 50, 70], 2)
+        assert place_clip(spec, Clock(80, 30.0), None) == ([10, 30, 50, 70], 2)
 
 
 def test_a_clip_of_a_video_that_announces_too_many_frames(tmp_path: Path) -> None:

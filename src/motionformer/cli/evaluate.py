@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from motionformer.cli.data import ClassesOption, KindName, KindOption, RootOption
+from motionformer.cli.many import ProtocolOption, protocol_value
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +53,7 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="train, val or test, where DATA holds several.")] = None,
     views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the model's own unless said.")] = None,
     crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the model's own unless said.")] = None,
+    protocol: ProtocolOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Clips in one forward pass.")] = 8,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode.")] = 2,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
@@ -83,7 +85,7 @@ def evaluate(
         views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
         kind, root = KindName(run["kind"]), root or run["root"]
     place = find_device(device)
-    loaded = load_model(model)
+    loaded = load_model(model, protocol=protocol_value(protocol))
     source = evaluation.open_source(
         data,
         loaded.config.input,

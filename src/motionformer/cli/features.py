@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from motionformer.cli.evaluate import PrecisionName, find_device
-from motionformer.cli.many import only_first_talks, progress, tell_failures
+from motionformer.cli.many import ProtocolOption, only_first_talks, progress, protocol_value, tell_failures
 from motionformer.cli.predict import (
     DEFAULT_MODEL,
     BatchOption,
@@ -68,6 +68,7 @@ def features(
     block: Annotated[str, typer.Option(help="Number of a block (from 0), or last (with the norm).")] = "last",
     segments: Annotated[float | None, typer.Option(help="Seconds of a segment; one clip a video unless said.")] = None,
     hop: Annotated[float | None, typer.Option(help="Seconds from one to the next; their length unless said.")] = None,
+    protocol: ProtocolOption = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("features"),
     format: Annotated[FormatName, typer.Option(help="npz or safetensors.")] = FormatName.npz,
     dtype: Annotated[DtypeName, typer.Option(help="float32 or float16.")] = DtypeName.full,
@@ -92,6 +93,7 @@ def features(
     extractor = FeatureExtractor.from_pretrained(
         model,
         place,
+        protocol=protocol_value(protocol),
         what=what.value,
         block=_block(block),
         segments=segments,

@@ -11,6 +11,11 @@ from rich.table import Table
 if TYPE_CHECKING:
     from motionformer.models import ModelConfig
 
+SAMPLING = {
+    "uniform": "uniform protocol: exact stride, antialiased, square pixels",
+    "released": "released protocol: as the authors' programs read videos (docs/fidelity.md)",
+}
+
 
 def info(
     model: Annotated[
@@ -70,6 +75,7 @@ def info(
         "attention": config.attention,
         "attend": config.attend.kind,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
+        "protocol": config.input.protocol,
         "grid": list(config.grid),
         "tokens": config.num_prefix_tokens + config.grid[0] * config.grid[1] * config.grid[2],
         "parameters": cost.parameters,
@@ -113,6 +119,7 @@ def _print_report(report: dict[str, Any]) -> None:
     spec, grid = report["input"], report["grid"]
     table.add_row("attention", f"{report['attention']}, {report['attend']}")
     table.add_row("clip", f"{spec['frames']} frames of {spec['height']} × {spec['width']}")
+    table.add_row("sampling", SAMPLING[report["protocol"]])
     table.add_row("tokens", f"{report['tokens']:,} ({grid[0]} frames of {grid[1]} × {grid[2]}, and prefix)")
     table.add_row("parameters", f"{report['parameters'] / 1e6:.1f} M")
     if report["not_carried"]:

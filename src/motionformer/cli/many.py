@@ -4,14 +4,35 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from motionformer.evaluation.several import Processes
+    from motionformer.models.config import SamplingProtocol
 
 NAMED = 20
+
+
+class ProtocolName(str, Enum):
+    """By which rules clips are cut from videos."""
+
+    uniform = "uniform"
+    released = "released"
+
+
+ProtocolOption = Annotated[
+    ProtocolName | None,
+    typer.Option(help="How clips are cut and resized, docs/fidelity.md. [default: the weights' own]"),
+]
+
+
+def protocol_value(protocol: ProtocolName | None) -> "SamplingProtocol | None":
+    return None if protocol is None else protocol.value
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from motionformer.cli.evaluate import PrecisionName, find_device
-from motionformer.cli.many import only_first_talks, progress, tell_failures
+from motionformer.cli.many import ProtocolOption, only_first_talks, progress, protocol_value, tell_failures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +57,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="Guesses to show and to write.")] = 5,
     views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the weights' own unless said.")] = None,
     crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the weights' own unless said.")] = None,
+    protocol: ProtocolOption = None,
     labels: Annotated[
         Path | None, typer.Option(exists=True, help="Names of the classes: txt, json, csv, or a data set.")
     ] = None,
@@ -102,6 +103,7 @@ def predict(
     predictor = Predictor.from_pretrained(
         model,
         place,
+        protocol=protocol_value(protocol),
         labels=labels,
         views=1 if timeline else views,
         crops=crops,
@@ -174,13 +176,11 @@ def _work(
 
 def _identity(predictor: "Predictor") -> dict[str, Any]:
     """What an interrupted run must have been of to be gone on with."""
-    from dataclasses import asdict
-
     from motionformer.evaluation.fingerprint import model_fingerprint
 
     return {
         "weights": model_fingerprint(predictor.model),
-        "clips": asdict(predictor.spec),
+        "clips": predictor.spec.recorded(),
         "classes": predictor.labels,
         "precision": predictor.score.precision,
     }

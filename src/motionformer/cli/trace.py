@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motionformer.cli.many import ProtocolOption, protocol_value
+
 if TYPE_CHECKING:
     from motionformer.trace import Trace
 
@@ -48,6 +50,7 @@ def trace(
     head: Annotated[str, typer.Option(help="mean, all, or a number from 0.")] = "mean",
     what: Annotated[What, typer.Option(help="What to show.")] = What.trajectory,
     label: Annotated[str | None, typer.Option(help="Class for gradcam, by name or number; else the predicted.")] = None,
+    protocol: ProtocolOption = None,
     compare: Annotated[list[str] | None, typer.Option(help="Another model on the same clip; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print paths and maps as JSON.")] = False,
 ) -> None:
@@ -65,7 +68,17 @@ def trace(
         for source in (model, *(compare or ())):
             status.update(f"looking with {source}")
             traces.append(
-                run(source, clip, at=point, frame=frame, layer=layer, head=head, what=what.value, label=label)
+                run(
+                    source,
+                    clip,
+                    at=point,
+                    frame=frame,
+                    layer=layer,
+                    head=head,
+                    what=what.value,
+                    label=label,
+                    protocol=protocol_value(protocol),
+                )
             )
         found = traces[0] if len(traces) == 1 else Comparison(tuple(traces))
         for path in files:

@@ -6,11 +6,13 @@ from motionformer.data.order import EpochSampler, Visit
 from motionformer.data.recognise import open_dataset
 from motionformer.data.record import Annotations, Record
 from motionformer.data.samplers import (
+    FrameSampler,
     MiddleSegments,
     RandomClip,
     RandomSegments,
     ViewClips,
     eval_sampler,
+    middle_sampler,
     train_sampler,
 )
 from motionformer.data.shard_reader import ShardDataset
@@ -23,6 +25,7 @@ __all__ = [
     "EpochSampler",
     "Failure",
     "FailurePolicy",
+    "FrameSampler",
     "MiddleSegments",
     "RandomClip",
     "RandomSegments",
@@ -32,6 +35,7 @@ __all__ = [
     "Visit",
     "collate_clips",
     "eval_sampler",
+    "middle_sampler",
     "open_dataset",
     "train_sampler",
     "write_shards",

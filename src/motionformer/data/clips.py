@@ -12,24 +12,14 @@ from torch.utils.data import Dataset
 from motionformer.data.failures import Failure
 from motionformer.data.order import Visit, item_generator
 from motionformer.data.record import Annotations, Label, Record
+from motionformer.data.samplers import FrameSampler
 from motionformer.errors import AnnotationError, VideoError
+from motionformer.models.config import SamplingProtocol
 from motionformer.video import Clock, Video, open_video, take_settled
+from motionformer.video.released import piece_frames
 
 NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
-
-
-@runtime_checkable
-class FrameSampler(Protocol):
-    """Which frames make the clip (t numbers), or the views of a clip (v lists of t numbers), of a piece of video."""
-
-    @property
-    def is_strided(self) -> bool:
-        """Whether frames are a fixed time apart, so that the video's rate matters."""
-
-    def __call__(
-        self, num_frames: int, fps: float, generator: Generator | None
-    ) -> Sequence[int] | Sequence[Sequence[int]]: ...
 
 
 @runtime_checkable
@@ -52,7 +42,13 @@ class ClipReader:
     def read(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label]:
         """The clip, or all views stacked (clip by clip, each in all crops), and the label. Raises `VideoError`."""
         rate = record.fps or self.image_rate
-        with open_video(record.path, decoder=self.decoder, time_limit=self.time_limit, image_rate=rate) as video:
+        with open_video(
+            record.path,
+            decoder=self.decoder,
+            time_limit=self.time_limit,
+            image_rate=rate,
+            square_pixels=self.sampler.protocol != "released",
+        ) as video:
             views = take_settled(video, lambda: self._read_views(video, record, generator))
         if not self.transforms:
             return _stacked(views), record.label
@@ -60,10 +56,8 @@ class ClipReader:
         return _stacked([clip for clip, _ in done]), done[0][1]
 
     def _read_views(self, video: Video, record: Record, generator: Generator | None) -> list[Tensor]:
-        fps = record.fps or video.metadata.fps
-        span = frame_span(record, video.clock)
-        chosen = self.sampler(len(span), fps, generator)
-        lists = [[span[i] for i in view] for view in _as_views(chosen)]
+        clock, piece = sampled_piece(record, video.clock, self.sampler.protocol)
+        lists = as_views(self.sampler(clock, generator, piece))
         wanted = sorted({i for view in lists for i in view})  # views overlap: each frame is decoded once
         frames = video.read(wanted)
         place = {i: position for position, i in enumerate(wanted)}
@@ -115,14 +109,31 @@ def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def sampled_piece(record: Record, clock: Clock, protocol: SamplingProtocol) -> tuple[Clock, range | None]:
+    """The clock that a record's clips are cut by, and the frames of its piece; None for a whole video."""
+    if record.start is None and record.end is None:
+        return record_clock(record, clock), None
+    if protocol == "uniform":
+        return record_clock(record, clock), frame_span(record, clock)
+    rate = record.assumed_fps if record.path.is_dir() else None
+    clock = Clock(clock.num_frames, rate) if rate else record_clock(record, clock)
+    piece = piece_frames(clock, record.start, record.end)
+    _check_begins(record, clock, piece.start < clock.num_frames)
+    return clock, piece
+
+
 def frame_span(record: Record, clock: Clock) -> range:
     """The frames that appear from `start` (included) to `end` (excluded), at least one. Raises `VideoError`."""
     clock = record_clock(record, clock)
     span = clock.span(record.start, record.end)
-    if not span:
+    _check_begins(record, clock, bool(span))
+    return span
+
+
+def _check_begins(record: Record, clock: Clock, begins: bool) -> None:
+    if not begins:
         reason = f"the piece begins at {record.start:g} s, but the video has only {clock.duration:.2f} s"
         raise VideoError(reason, record.path, line=record.line)
-    return span
 
 
 def record_clock(record: Record, clock: Clock) -> Clock:
@@ -144,7 +155,8 @@ def _stacked(clips: list[Tensor]) -> Tensor:
     return clips[0] if len(clips) == 1 else torch.stack(clips)
 
 
-def _as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
+def as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
+    """The clips that a sampler chose; a single one is a list of one."""
     nested = torch.as_tensor(chosen).tolist()
     return nested if nested and isinstance(nested[0], list) else [nested]
 

@@ -16,7 +16,7 @@ CLASS_FILES = {
     "noun": ("EPIC_100_noun_classes.csv", "EPIC_100_noun_classes_v2.csv"),
 }
 VIDEO_INFO = "EPIC_100_video_info.csv"
-CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)")
+CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d)(?:\.(\d+))?")
 
 
 def read_epic(file: Path, root: Path | None = None, video_info: Path | None = None) -> Annotations:
@@ -57,6 +57,7 @@ def _record(row: Row, file: Path, places: dict[tuple[str, str], Path], rates: di
         start=_time(row, "start", rate),
         end=_time(row, "stop", rate),
         fps=rate if path.is_dir() else None,  # a video file knows its own
+        assumed_fps=_assumed_rate(video),
         id=row.text("narration_id"),
         source=file,
         line=row.line,
@@ -71,8 +72,14 @@ def _time(row: Row, which: str, rate: float | None) -> float:
     found = CLOCK.fullmatch(text)
     if not found:
         raise row.error(f"{which}_timestamp is {text!r}, not hours:minutes:seconds.")
-    hours, minutes, seconds = found.groups()
-    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    hours, minutes, seconds, digits = found.groups()
+    whole = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    return whole + int(digits) / 10 ** len(digits) if digits else float(whole)
+
+
+def _assumed_rate(video: str) -> float:
+    """What the released program takes for the rate: 50 for videos of the second recording (P01_101), else 60."""
+    return 50.0 if len(video.partition("_")[2]) == 3 else 60.0
 
 
 def _rates(file: Path, *, required: bool) -> dict[str, float]:

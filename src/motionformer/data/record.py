@@ -32,6 +32,7 @@ class Record:
     id: str = ""
     source: Path | None = None  # where this was written down, for messages
     line: int | None = None
+    assumed_fps: float | None = None  # of a folder of frames, where the released program assumes another rate
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from motionformer.data.record import ClassNames, Label
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
 from motionformer.video.transforms import eval_transform
+from motionformer.video.transforms.pipelines import CropChoice
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class FileVideos:
         )
 
     def protocol(self) -> dict[str, Any]:
-        return asdict(self.spec)
+        return self.spec.recorded()
 
     def read(self, index: int) -> Float[Tensor, "v 3 t H W"] | Failure:
         record = self.annotations.records[index]
@@ -121,7 +122,7 @@ class MotionVideos:
 
     def protocol(self) -> dict[str, Any]:
         level = asdict(self.benchmark.level)
-        return {**asdict(self.spec), "views": 1, "crops": 1, "level": level, "seed": self.benchmark.seed}
+        return {**self.spec.recorded(), "views": 1, "crops": 1, "level": level, "seed": self.benchmark.seed}
 
     def read(self, index: int) -> Float[Tensor, "v 3 t H W"] | Failure:
         clip = self.benchmark[index]
@@ -130,11 +131,18 @@ class MotionVideos:
         return view[None]
 
 
-def crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
-    """The centre, or the three along the long side."""
+def crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
+    """The centre, or the three along the long side.
+
+    The released program takes the first of the three, not the centre, for a single crop of Something-Something.
+    """
     if spec.crops == 1:
-        return (eval_transform(spec),)
-    return (eval_transform(spec, 0), eval_transform(spec, 1), eval_transform(spec, 2))
+        return (0,) if spec.protocol == "released" and spec.sampling == "segments" else ("centre",)
+    return (0, 1, 2)
+
+
+def crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
+    return tuple(eval_transform(spec, crop) for crop in crop_choices(spec))
 
 
 def with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSpec:

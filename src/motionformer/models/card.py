@@ -20,6 +20,7 @@ def write_card(config: ModelConfig) -> str:
         "attention": f"{config.attention}, {config.attend.kind}",
         "size": f"width {config.dim}, {config.depth} layers, {config.num_heads} heads",
         "clip": f"{spec.frames} frames {picked}, {spec.height} × {spec.width} pixels, {spec.channels}",
+        "sampling": f"{spec.protocol} protocol",
         "classes": _classes(config),
         "made from": f"`{config.source}`, whose licence holds for this model too"
         if config.source

@@ -13,6 +13,7 @@ PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
 ReadoutKind = Literal["class", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
+SamplingProtocol = Literal["uniform", "released"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,12 @@ class AttendConfig:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The clips a model was made for: how frames are picked and how pixels are scaled."""
+    """The clips a model was made for: how frames are picked and how pixels are scaled.
+
+    `protocol` names the rules (docs/fidelity.md). `uniform`: frames exactly `stride` apart, views from the first frame
+    to the last, antialiased resizing, square pixels. `released`: as the authors' programs read videos, for weights that
+    were trained with them.
+    """
 
     frames: int = 16
     height: int = 224
@@ -51,6 +57,14 @@ class InputSpec:
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     views: int = 10
     crops: int = 3
+    protocol: SamplingProtocol = "uniform"
+
+    def recorded(self) -> dict[str, Any]:
+        """As results are marked with it: without what has its old value, so that results of before stay valid."""
+        values = asdict(self)
+        if self.protocol == "uniform":
+            del values["protocol"]
+        return values
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from motionformer.errors import UnknownModelError
-from motionformer.models.config import AttendConfig, InputSpec, ModelConfig
+from motionformer.models.config import AttendConfig, InputSpec, ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
 
 _BASE = ModelConfig()
@@ -100,6 +100,7 @@ def adapt_config(
     num_classes: int | dict[str, int] | None = None,
     frames: int | None = None,
     size: int | tuple[int, int] | None = None,
+    protocol: SamplingProtocol | None = None,
     **overrides: Any,
 ) -> ModelConfig:
     """`config` with the named things changed; None leaves them as they are.
@@ -128,4 +129,8 @@ def adapt_config(
     if size is not None:
         height, width = (size, size) if isinstance(size, int) else size
         spec = replace(spec, height=height, width=width)
+    if protocol is not None:
+        if protocol not in get_args(SamplingProtocol):
+            raise ValueError(f"`protocol` is one of {', '.join(get_args(SamplingProtocol))}; not {protocol!r}.")
+        spec = replace(spec, protocol=protocol)
     return replace(config, input=spec, **{key: value for key, value in overrides.items() if key != "input"})

@@ -16,10 +16,12 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
 
+from motionformer.data import middle_sampler
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.computing import Precision, autocast, find_device
 from motionformer.evaluation.views import with_views
 from motionformer.models import Motionformer
+from motionformer.models.config import SamplingProtocol
 from motionformer.predict.scoring import batched
 from motionformer.predict.views import ViewReader
 from motionformer.predict.windows import even_windows, slide
@@ -80,14 +82,19 @@ class FeatureExtractor:
         self.what, self.block, self.segments, self.hop = what, block, segments, hop
         self.batch, self.precision, self.time_limit = batch, precision, time_limit
         self.spec = with_views(model.config.input, 1, 1)
-        self.reader = ViewReader(self.spec, time_limit=time_limit)
+        self.reader = ViewReader(self.spec, time_limit=time_limit, sampler=middle_sampler(self.spec), crops=("centre",))
 
     @classmethod
     def from_pretrained(
-        cls, source: str | Path, device: str | torch.device | None = None, **options: Any
+        cls,
+        source: str | Path,
+        device: str | torch.device | None = None,
+        *,
+        protocol: SamplingProtocol | None = None,
+        **options: Any,
     ) -> "FeatureExtractor":
-        """With the weights that `load_model` finds under this name or path."""
-        return cls(load_model(source), device=device, **options)
+        """With the weights that `load_model` finds under this name or path; `protocol` as there."""
+        return cls(load_model(source, protocol=protocol), device=device, **options)
 
     def __call__(self, video: str | PathLike[str]) -> Features:
         """All of a video's segments, in memory. `stream` gives them a batch at a time."""
@@ -124,15 +131,16 @@ class FeatureExtractor:
 
     def describe(self) -> dict[str, Any]:
         """What these features are, in plain values."""
-        return {"what": self.what, "block": self.block, "segments": self.segments, "hop": self.hop}
+        how = {"protocol": self.spec.protocol} if self.spec.protocol != "uniform" else {}
+        return {"what": self.what, "block": self.block, "segments": self.segments, "hop": self.hop, **how}
 
     def _clips(self, path: Path) -> Iterator[Timed]:
         if self.segments is None:
             views = self.reader.read(path)
             yield views.times[0], next(self.reader.clips(views, self.device))
             return
-        with stream_video(path, time_limit=self.time_limit) as stream:
-            windows = even_windows(self.spec.frames, stream.fps, self.segments, self.hop)
+        with stream_video(path, time_limit=self.time_limit, square_pixels=self.reader.square_pixels) as stream:
+            windows = even_windows(self.spec, stream.fps, self.segments, self.hop)
             small = (self.reader.shrink(frame[None])[0] for frame in stream.frames)
             for picked in slide(small, windows):
                 clip = next(self.reader.crop(torch.stack(picked.frames).to(self.device)))

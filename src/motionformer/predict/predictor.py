@@ -27,6 +27,7 @@ from motionformer.errors import VideoError
 from motionformer.evaluation.computing import Precision, find_device
 from motionformer.evaluation.views import with_views
 from motionformer.models import Motionformer
+from motionformer.models.config import SamplingProtocol
 from motionformer.predict.live import latest_windows
 from motionformer.predict.names import LabelSource, find_names
 from motionformer.predict.prediction import Prediction
@@ -81,10 +82,15 @@ class Predictor:
 
     @classmethod
     def from_pretrained(
-        cls, source: str | Path, device: str | torch.device | None = None, **options: Any
+        cls,
+        source: str | Path,
+        device: str | torch.device | None = None,
+        *,
+        protocol: SamplingProtocol | None = None,
+        **options: Any,
     ) -> "Predictor":
-        """With the weights that `load_model` finds under this name or path."""
-        return cls(load_model(source), device=device, **options)
+        """With the weights that `load_model` finds under this name or path; `protocol` as there."""
+        return cls(load_model(source, protocol=protocol), device=device, **options)
 
     @overload  # a str is an iterable of str too, but the first that fits counts
     def __call__(  # type: ignore[overload-overlap]
@@ -134,7 +140,7 @@ class Predictor:
         `hop` is seconds from window to window (half a window by default). `window` is for weights trained on
         segments of whole videos, whose clips have no length of their own.
         """
-        with stream_video(path, time_limit=self.time_limit) as stream:
+        with stream_video(path, time_limit=self.time_limit, square_pixels=self.reader.square_pixels) as stream:
             windows = model_windows(self.spec, stream.fps, hop, window)
             picked = slide(map(self._shrink, stream.frames), windows)
             at_once = max(1, self.score.batch // len(self.reader.crops))
@@ -171,7 +177,13 @@ class Predictor:
         Always the newest frames: a model slower than the camera leaves windows out, it does not fall behind. A source
         that gives nothing for `time_limit` seconds is an error.
         """
-        with stream_live(source, format=format, options=options, time_limit=self.time_limit) as stream:
+        with stream_live(
+            source,
+            format=format,
+            options=options,
+            time_limit=self.time_limit,
+            square_pixels=self.reader.square_pixels,
+        ) as stream:
             windows = model_windows(self.spec, stream.fps, every, window)
             # closed before the source is, whenever the caller stops: its thread reads from it
             with closing(latest_windows(map(self._shrink, stream.frames), windows)) as newest:

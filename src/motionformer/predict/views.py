@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Num, UInt8
 from torch import Tensor
 
-from motionformer.data import MiddleSegments, eval_sampler
-from motionformer.evaluation.views import crop_transforms
+from motionformer.data import FrameSampler, eval_sampler
+from motionformer.data.clips import as_views
+from motionformer.evaluation.views import crop_choices
 from motionformer.models import InputSpec
 from motionformer.video import Clock, Video, open_video, take_settled
-from motionformer.video.transforms.resize import cover, resize
+from motionformer.video.transforms.pipelines import CropChoice, crop_transform, resize_transform
 
 AT_ONCE = 256_000_000
 """Bytes of decoded frames that wait to be shrunk. Small videos are read in one go: every further one seeks again."""
@@ -27,7 +28,8 @@ AT_ONCE = 256_000_000
 class Views:
     """Frames that some view shows, and which of them each view shows."""
 
-    frames: UInt8[Tensor, "n H W 3"]
+    frames: Num[Tensor, "n H W 3"]
+    """Resized; bytes, or normalised floats in the released protocol."""
     shown: list[list[int]]
     times: list[tuple[float, float]]
     """Seconds from the first frame of each view to the end of its last."""
@@ -36,13 +38,25 @@ class Views:
 class ViewReader:
     """How a video is cut for one model, chosen once."""
 
-    def __init__(self, spec: InputSpec, decoder: str = "pyav", time_limit: float = 30.0) -> None:
+    def __init__(
+        self,
+        spec: InputSpec,
+        decoder: str = "pyav",
+        time_limit: float = 30.0,
+        sampler: FrameSampler | None = None,
+        crops: tuple[CropChoice, ...] | None = None,
+    ) -> None:
         self.spec, self.decoder, self.time_limit = spec, decoder, time_limit
-        self.sampler, self.crops = eval_sampler(spec), crop_transforms(spec)
+        self.sampler = eval_sampler(spec) if sampler is None else sampler
+        self.square_pixels = spec.protocol != "released"
+        self.resize = resize_transform(spec)
+        self.crops = tuple(crop_transform(spec, crop) for crop in crops or crop_choices(spec))
 
     def read(self, path: Path) -> Views:
         """From a file or a folder of frames. Raises `VideoError`."""
-        with open_video(path, decoder=self.decoder, time_limit=self.time_limit) as video:
+        with open_video(
+            path, decoder=self.decoder, time_limit=self.time_limit, square_pixels=self.square_pixels
+        ) as video:
             return take_settled(video, lambda: self._read(video))
 
     def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float) -> Views:
@@ -50,17 +64,16 @@ class ViewReader:
         wanted, shown, times = self._choose(Clock(len(frames), fps))
         return Views(self.shrink(frames[wanted]), shown, times)
 
-    def shrink(self, frames: UInt8[Tensor, "n H W 3"]) -> UInt8[Tensor, "n h w 3"]:
+    def shrink(self, frames: UInt8[Tensor, "n H W 3"]) -> Num[Tensor, "n h w 3"]:
         """To the size that the crops are cut from."""
-        size = cover((frames.shape[1], frames.shape[2]), (self.spec.height, self.spec.width))
-        return resize(frames.permute(3, 0, 1, 2), size).permute(1, 2, 3, 0).contiguous()
+        return self.resize(frames).permute(1, 2, 3, 0).contiguous()
 
     def clips(self, views: Views, device: torch.device) -> Iterator[Float[Tensor, "3 t h w"]]:
         """What the model takes, clip by clip, each in all crops; bytes travel to the device, not floats."""
         for shown in views.shown:
             yield from self.crop(views.frames[shown].to(device))
 
-    def crop(self, frames: UInt8[Tensor, "t H W 3"]) -> Iterator[Float[Tensor, "3 t h w"]]:
+    def crop(self, frames: Num[Tensor, "t H W 3"]) -> Iterator[Float[Tensor, "3 t h w"]]:
         """One clip in all crops."""
         return (crop.with_label(frames, None)[0] for crop in self.crops)
 
@@ -71,10 +84,7 @@ class ViewReader:
         return Views(torch.cat(parts), shown, times)
 
     def _choose(self, clock: Clock) -> tuple[list[int], list[list[int]], list[tuple[float, float]]]:
-        if isinstance(self.sampler, MiddleSegments):
-            clips = [self.sampler(clock.num_frames, clock.fps, None)]
-        else:
-            clips = self.sampler(clock.num_frames, clock.fps, None)
+        clips = as_views(self.sampler(clock))
         wanted = sorted({i for clip in clips for i in clip})
         place = {i: position for position, i in enumerate(wanted)}
         times = [(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in clips]

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
+from motionformer.data.samplers import clip_offsets
 from motionformer.errors import EvaluationError
 from motionformer.models import InputSpec
-from motionformer.video.sample import ClipPlan, rate, segment_indices, strided_clip
+from motionformer.video.released import segment_middles
+from motionformer.video.sample import clamp, rate, segment_indices
 
 T = TypeVar("T")
 SEGMENTS_SECONDS = 4.0
@@ -47,25 +49,26 @@ def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds
     """
     if spec.sampling == "segments":
         length = SEGMENTS_SECONDS if seconds is None else seconds
-        return even_windows(spec.frames, fps, length, length / 2 if hop is None else hop)
+        return even_windows(spec, fps, length, length / 2 if hop is None else hop)
     if seconds is not None:
         raise EvaluationError(
             f"the model's clips are {spec.frames} frames at a stride of {spec.stride}; they have their own length."
         )
-    plan = ClipPlan(spec.frames, spec.stride, spec.fps)
-    span = plan.span(fps)
+    offsets = clip_offsets(spec, fps)
+    span = offsets[-1] + 1
     step = Fraction(max(1, span // 2)) if hop is None else _frames(hop, fps, "hop")
-    return Windows(span, step, lambda count: strided_clip(plan, count, fps, 0))
+    return Windows(span, step, lambda count: clamp(offsets, count))
 
 
-def even_windows(frames: int, fps: float, seconds: float, hop: float | None = None) -> Windows:
-    """Windows of `seconds`, of which `frames` frames at even distances make the clip; one after the other by default.
+def even_windows(spec: InputSpec, fps: float, seconds: float, hop: float | None = None) -> Windows:
+    """Windows of `seconds`, of which the model's frames at even distances make the clip; end to end by default.
 
     The hop is a fraction of frames, so that windows do not drift away from the clock.
     """
     length = _frames(seconds, fps, "the length of a window")
     step = length if hop is None else _frames(hop, fps, "hop")
-    return Windows(min(round(length), sys.maxsize), step, lambda count: segment_indices(count, frames))
+    pick = segment_middles if spec.protocol == "released" else segment_indices
+    return Windows(min(round(length), sys.maxsize), step, lambda count: pick(count, spec.frames))
 
 
 def slide(frames: Iterable[T], windows: Windows) -> Iterator[Picked[T]]:

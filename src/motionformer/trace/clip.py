@@ -9,11 +9,14 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor
 
+from motionformer.data import middle_sampler
+from motionformer.data.clips import as_views
 from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark, MotionClip
+from motionformer.data.samplers import clip_offsets
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.video import Video, open_video, take_settled
-from motionformer.video.sample import ClipPlan, last_start, segment_indices, strided_clip
+from motionformer.video import Clock, Video, open_video, take_settled
+from motionformer.video.sample import clamp
 
 Source = str | PathLike[str] | MotionClip | Tensor
 MADE = re.compile(r"motion:(\w+)/(\d+)")
@@ -60,38 +63,39 @@ def open_clip(source: Source, config: ModelConfig, frame: int | None = None) -> 
     return clip
 
 
-def place_clip(spec: InputSpec, num_frames: int, fps: float, frame: int | None) -> tuple[list[int], int]:
+def place_clip(spec: InputSpec, clock: Clock, frame: int | None) -> tuple[list[int], int]:
     """The frames of the video to show, and the position among them of the one asked about.
 
     A clip at a stride is moved so that `frame` is one of its frames, as near to its middle as the video allows. Where
     the video is too short for that, or its clip covers all of it, the nearest of the frames shown is meant.
     """
     if spec.sampling == "segments":
-        whole = segment_indices(num_frames, spec.frames)
+        whole = as_views(middle_sampler(spec)(clock))[0]
         wanted = whole[len(whole) // 2] if frame is None else frame
         return whole, min(range(len(whole)), key=lambda k: abs(whole[k] - wanted))
-    plan = ClipPlan(spec.frames, spec.stride, spec.fps)
-    last, half = last_start(plan, num_frames, fps), spec.frames // 2
+    half = spec.frames // 2
     if frame is None:
-        return strided_clip(plan, num_frames, fps, last // 2), half
+        return as_views(middle_sampler(spec)(clock))[0], half
+    offsets = clip_offsets(spec, clock.fps)
+    last = max(0, clock.num_frames - 1 - offsets[-1])
     clips = []
     for k in range(spec.frames):
-        start = min(max(frame - int(k * plan.step(fps)), 0), last)
-        indices = strided_clip(plan, num_frames, fps, start)
+        start = min(max(frame - offsets[k], 0), last)
+        indices = clamp([start + offset for offset in offsets], clock.num_frames)
         clips.append((abs(indices[k] - frame), abs(k - half), k, indices))
     _, _, k, indices = min(clips)
     return indices, k
 
 
 def _from_video(path: Path, spec: InputSpec, frame: int | None) -> Clip:
-    with open_video(path, image_rate=IMAGE_RATE) as video:
+    with open_video(path, image_rate=IMAGE_RATE, square_pixels=spec.protocol != "released") as video:
         return take_settled(video, lambda: _read_clip(video, spec, frame))
 
 
 def _read_clip(video: Video, spec: InputSpec, frame: int | None) -> Clip:
     facts = video.metadata
     _check_frame(frame, facts.num_frames, str(video.path))
-    indices, asked = place_clip(spec, facts.num_frames, facts.fps, frame)
+    indices, asked = place_clip(spec, video.clock, frame)
     frames = video.read(indices)
     step = max(indices[-1] - indices[0], 1) / max(len(indices) - 1, 1)
     return Clip(video.path.name, frames, tuple(indices), asked, facts.fps / step)

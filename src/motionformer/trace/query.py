@@ -13,7 +13,7 @@ from torch import Tensor
 from motionformer.errors import TraceError
 from motionformer.models import ModelConfig
 from motionformer.video.transforms.crop import middle
-from motionformer.video.transforms.resize import Size, cover
+from motionformer.video.transforms.resize import Size, cover, released_cover
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
@@ -109,7 +109,7 @@ class Geometry:
 def find_geometry(config: ModelConfig, frame: Size) -> Geometry:
     """What `eval_transform` does to frames of this size before the model's tokens are cut from them."""
     want = config.input.height, config.input.width
-    resized = cover(frame, want)
+    resized = released_cover(frame, want) if config.input.protocol == "released" else cover(frame, want)
     return Geometry(
         frame=frame,
         resized=resized,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
+from motionformer.models.config import SamplingProtocol
 from motionformer.models.evaluating import evaluating
 from motionformer.trace.choice import Which
 from motionformer.trace.clip import Clip, Source, open_clip
@@ -29,6 +30,7 @@ def trace(
     what: str = "trajectory",
     label: Which | None = None,
     name: str | None = None,
+    protocol: SamplingProtocol | None = None,
 ) -> Trace:
     """Where `model` looks in `clip`.
 
@@ -43,13 +45,14 @@ def trace(
         what: `trajectory` (where the patch at the point looks), `class-token`, `rollout` or `gradcam`.
         label: the class that `gradcam` explains; the predicted one unless said.
         name: what the model is called in pictures.
+        protocol: how the clip is cut, for a `model` that is loaded here; as in `load_model`.
     """
     if what not in KINDS:
         raise TraceError(f"there is no {what!r} to show; there are {', '.join(KINDS)}.")
     kind = KINDS[what]
     _refuse_unread(what, at, label)
     if not isinstance(model, Motionformer):
-        name, model = name or short_name(model), load_model(model)
+        name, model = name or short_name(model), load_model(model, protocol=protocol)
     opened = open_clip(clip, model.config, frame)
     geometry = find_geometry(model.config, (opened.frames.shape[1], opened.frames.shape[2]))
     query = _find_query(opened, geometry, at, kind.needs_point)

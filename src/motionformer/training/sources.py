@@ -5,12 +5,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from torch.utils.data import Dataset
 
-from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, eval_sampler, open_dataset, train_sampler
+from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, middle_sampler, open_dataset, train_sampler
 from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark
 from motionformer.data.motion.dataset import Split
 from motionformer.data.recognise import Kind
@@ -131,7 +131,7 @@ class VideoSource:
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         """One clip from the middle of each video, centre crop: nothing is drawn."""
-        reader = ClipReader(eval_sampler(replace(spec, views=1)), (eval_transform(spec),), recipe.data.decoder)
+        reader = ClipReader(middle_sampler(spec), (eval_transform(spec),), recipe.data.decoder)
         return ClipDataset(self.annotations, reader)
 
 

@@ -8,7 +8,7 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 TOLERANCE = 1e-6
@@ -19,6 +19,20 @@ MILLISECOND = 0.001
 
 
 @dataclass(frozen=True)
+class Header:
+    """What a container's header announces, and the time stamps of its frames: what the released sampling goes by."""
+
+    stamps: Sequence[int]
+    """Presentation time of every frame, ascending, in ticks."""
+    num_frames: int
+    """As announced; 0 where the header does not say."""
+    duration: int | None
+    """As announced, in ticks."""
+    fps: float
+    """The average rate as announced."""
+
+
+@dataclass(frozen=True)
 class Clock:
     """When each frame of a video appears."""
 
@@ -26,6 +40,8 @@ class Clock:
     fps: float
     times: Sequence[float] | None = None
     """Of every frame, ascending, where the rate varies and they are known."""
+    header: Header | None = field(default=None, compare=False, repr=False)
+    """Of a video file; a folder of frames and frames in memory have none."""
 
     @property
     def duration(self) -> float:

@@ -18,7 +18,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
-from motionformer.video.clock import Clock
+from motionformer.video.clock import Clock, Header
 from motionformer.video.container import LENIENT, STRICT, describe, explained, open_container, scan_packets
 from motionformer.video.deadline import Deadline
 from motionformer.video.index import FrameIndex, index_packets, times_are_real
@@ -75,10 +75,21 @@ class PyAVVideo(Video):
     def clock(self) -> Clock:
         facts = self.metadata
         if self.index is None or not facts.variable_rate:
-            return super().clock
+            return Clock(facts.num_frames, facts.fps, header=self.header)
         tick, first = self.stream.time_base or Fraction(1), self.index.times[0]
         times = [(time - first) * tick.numerator / tick.denominator for time in self.index.times]
-        return Clock(facts.num_frames, facts.fps, times)
+        return Clock(facts.num_frames, facts.fps, times, self.header)
+
+    @property
+    def header(self) -> Header:
+        """As the container announces it. Frames whose own time stamps cannot be trusted get regular ones."""
+        count, duration = self.stream.frames, self.stream.duration
+        if self.index is not None:
+            stamps: Sequence[int] = self.index.times
+        else:
+            tick = duration / count if count and duration else 1.0
+            stamps = [round(i * tick) for i in range(self.metadata.num_frames)]
+        return Header(stamps, count, duration, float(self.stream.average_rate or self.metadata.fps))
 
     def close(self) -> None:
         self.container.close()

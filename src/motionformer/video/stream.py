@@ -47,7 +47,12 @@ class FrameStream:
 
 @contextmanager
 def stream_video(
-    path: str | PathLike[str], *, time_limit: float | None = 30.0, num_threads: int = 1, image_rate: float = 30.0
+    path: str | PathLike[str],
+    *,
+    time_limit: float | None = 30.0,
+    num_threads: int = 1,
+    image_rate: float = 30.0,
+    square_pixels: bool = True,
 ) -> Iterator[FrameStream]:
     """A video file or a folder of frames, from its first frame to its last. `time_limit` is for opening it.
 
@@ -63,7 +68,7 @@ def stream_video(
     with container:
         clock = StreamClock(_rate(stream), stream.time_base if _has_times(container, stream) else None)
         decoded = _timed(decode_all(container, stream, Deadline(None)), clock)
-        yield FrameStream(clock.fps, _explain(path, _upright(decoded, stream)), clock)
+        yield FrameStream(clock.fps, _explain(path, _upright(decoded, stream, square_pixels)), clock)
 
 
 @contextmanager
@@ -73,6 +78,7 @@ def stream_live(
     format: str | None = None,
     options: Mapping[str, str] | None = None,
     time_limit: float | None = 30.0,
+    square_pixels: bool = True,
 ) -> Iterator[FrameStream]:
     """A camera by number, a device (`/dev/video0`) or an address (`rtsp://…`), opened by FFmpeg as it stands.
 
@@ -95,7 +101,8 @@ def stream_live(
     with closing(_Live(container)) as live:
         stream = _only_video(container, source)
         clock = StreamClock(_rate(stream))
-        yield FrameStream(clock.fps, _explain(Path(source), _upright(live.decode(stream), stream)), clock)
+        upright = _upright(live.decode(stream), stream, square_pixels)
+        yield FrameStream(clock.fps, _explain(Path(source), upright), clock)
 
 
 class _Live:
@@ -168,14 +175,14 @@ def _explain(path: Path, frames: Iterator[Tensor]) -> Iterator[Tensor]:
         yield from frames
 
 
-def _upright(frames: Iterator[VideoFrame], stream: VideoStream) -> Iterator[Tensor]:
+def _upright(frames: Iterator[VideoFrame], stream: VideoStream, square_pixels: bool) -> Iterator[Tensor]:
     to_rgb: ToRGB | None = None
     orientation: Orientation = UPRIGHT
     width = 0
     for i, frame in enumerate(frames):
         if to_rgb is None:  # a stream may change its size half-way; its video does not
             to_rgb, orientation = ToRGB(frame.height, frame.width), orientation_of(frame)
-            aspect: Fraction = plausible_aspect(stream.sample_aspect_ratio)
+            aspect = plausible_aspect(stream.sample_aspect_ratio) if square_pixels else Fraction(1)
             width = max(1, round(frame.width * aspect))
         if frame.is_corrupt:
             raise VideoError("is damaged", frame=i)

@@ -55,8 +55,7 @@ def from_image_weights(
         frames=frames,
         size=size,
         tubelet=tubelet,
-        **({} if patch is None else {"patch": patch}),
-        **overrides,
+        **{**({} if patch is None else {"patch": patch}), **overrides},
     )
     model = Motionformer(config)
     load_image_weights(model, weights, report, inflation)

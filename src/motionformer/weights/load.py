@@ -11,7 +11,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from motionformer.errors import CheckpointError, DownloadError, UnknownModelError
-from motionformer.models.config import ModelConfig
+from motionformer.models.config import ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
@@ -31,6 +31,7 @@ def load_model(
     num_classes: int | dict[str, int] | None = None,
     frames: int | None = None,
     size: int | tuple[int, int] | None = None,
+    protocol: SamplingProtocol | None = None,
     num_heads: int | None = None,
     **overrides: Any,
 ) -> Motionformer:
@@ -39,11 +40,18 @@ def load_model(
     `source` is a folder made by `save_pretrained`, a released `.pyth` file, a released name such as
     `k400_motionformer_224_16x4` (downloaded once), `motion-tiny`, which comes with the package, or `user/name` on the
     Hugging Face hub. Other class counts, frame counts and sizes may be asked for; what was resized or reset for them
-    is logged (`load_model_with_report` returns it). `num_heads` is for released files that do not say how many heads
-    they have.
+    is logged (`load_model_with_report` returns it). `protocol` says by which rules its clips are cut, `released` or
+    `uniform` (docs/fidelity.md); the weights' own by default. `num_heads` is for released files that do not say how
+    many heads they have.
     """
     model, report = load_model_with_report(
-        source, num_classes=num_classes, frames=frames, size=size, num_heads=num_heads, **overrides
+        source,
+        num_classes=num_classes,
+        frames=frames,
+        size=size,
+        protocol=protocol,
+        num_heads=num_heads,
+        **overrides,
     )
     log.log(logging.WARNING if report.changed else logging.INFO, "%s", report)
     return model
@@ -55,6 +63,7 @@ def load_model_with_report(
     num_classes: int | dict[str, int] | None = None,
     frames: int | None = None,
     size: int | tuple[int, int] | None = None,
+    protocol: SamplingProtocol | None = None,
     num_heads: int | None = None,
     **overrides: Any,
 ) -> tuple[Motionformer, LoadReport]:
@@ -67,7 +76,13 @@ def load_model_with_report(
     if str(source) in RELEASED:
         released = RELEASED[str(source)]
         config = replace(config, input=released.input, source=released.name)
-    wanted = adapt_config(config, num_classes=num_classes, frames=frames, size=size, **overrides)
+    elif protocol is None and _is_undecided(checkpoint, config):
+        log.warning(
+            "note: %s was saved before weights carried a sampling protocol, and is used with `uniform`. If it was "
+            "converted from released weights and not trained since, convert it again, or pass `protocol`: `released`.",
+            source,
+        )
+    wanted = adapt_config(config, num_classes=num_classes, frames=frames, size=size, protocol=protocol, **overrides)
     if wanted.grid != config.grid:  # tables of the size that was asked for, so that they can be trained there
         wanted = replace(wanted, position_grid=None, position_frames=None)
     may_reset: tuple[str, ...] = (".attend.projection",)
@@ -76,6 +91,13 @@ def load_model_with_report(
     model = Motionformer(wanted)
     fit_tensors(model, tensors, table, report, may_reset=may_reset)
     return model.eval(), report
+
+
+def _is_undecided(checkpoint: Checkpoint, config: ModelConfig) -> bool:
+    """Whether a folder of ours comes from released weights and does not say how its clips are cut."""
+    if is_released_layout(checkpoint.tensors) or config.source not in ("released", *RELEASED):
+        return False
+    return "protocol" not in checkpoint.cfg["architecture"].get("input", {})
 
 
 def read_config(source: str | Path) -> ModelConfig:

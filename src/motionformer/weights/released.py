@@ -46,6 +46,7 @@ class ReleasedModel:
             sampling="segments" if segments else "stride",
             channels="BGR" if self.dataset == "ek" else "RGB",
             views=1 if segments else 10,
+            protocol="released",
         )
 
 
@@ -236,6 +237,7 @@ def _input_spec(cfg: Mapping[str, Any], tensors: Mapping[str, Tensor], frames: i
         std=_triple(data.get("STD"), 0.5),
         views=int(test.get("NUM_ENSEMBLE_VIEWS", 10)),
         crops=int(test.get("NUM_SPATIAL_CROPS", 3)),
+        protocol="released",
     )
 
 

@@ -10,7 +10,9 @@ from motionformer.video.transforms.erase import RandomErasing
 from motionformer.video.transforms.flip import HorizontalFlip, LabelAwareFlip
 from motionformer.video.transforms.pixels import FromFrames, Normalise, SwapChannels, Triple
 from motionformer.video.transforms.randaugment import RandAugment
-from motionformer.video.transforms.resize import ShortSideJitter, ShortSideResize
+from motionformer.video.transforms.resize import PlainResize, ShortSideJitter, ShortSideResize, Size
+
+CropChoice = Literal["centre", 0, 1, 2]
 
 
 @runtime_checkable
@@ -27,6 +29,8 @@ class PixelSpec(Protocol):
     def std(self) -> Triple: ...
     @property
     def channels(self) -> Literal["RGB", "BGR"]: ...
+    @property
+    def protocol(self) -> Literal["uniform", "released"]: ...
 
 
 def train_transform(
@@ -73,9 +77,7 @@ def train_transform(
     return Pipeline(*steps, *_finish(spec))
 
 
-def eval_transform(
-    spec: PixelSpec, crop: Literal["centre", 0, 1, 2] = "centre", *, short_side: int | None = None
-) -> Pipeline:
+def eval_transform(spec: PixelSpec, crop: CropChoice = "centre", *, short_side: int | None = None) -> Pipeline:
     """Clips for validation, testing and prediction: nothing is drawn at random.
 
     Args:
@@ -85,8 +87,25 @@ def eval_transform(
     size = (spec.height, spec.width)
     short = min(size) if short_side is None else short_side
     covering = (short * size[0] // min(size), short * size[1] // min(size))
+    return Pipeline(*resize_transform(spec, covering).steps, *crop_transform(spec, crop).steps[1:])
+
+
+def resize_transform(spec: PixelSpec, size: Size | None = None) -> Pipeline:
+    """The first half of `eval_transform`: decoded frames `[t H W 3]` → `[3 t h w]` that every crop is cut from.
+
+    Bytes, resized with antialiasing; in the released protocol normalised floats, resized without.
+    """
+    covering = (spec.height, spec.width) if size is None else size
+    if spec.protocol == "released":
+        return Pipeline(FromFrames(), *_finish(spec), PlainResize(covering))
+    return Pipeline(FromFrames(), ShortSideResize(covering))
+
+
+def crop_transform(spec: PixelSpec, crop: CropChoice = "centre") -> Pipeline:
+    """The second half: resized frames, laid out as `[t h w 3]` again, → what the model takes."""
+    size = (spec.height, spec.width)
     cut = CentreCrop(size) if crop == "centre" else SideCrop(size, crop)
-    return Pipeline(FromFrames(), ShortSideResize(covering), cut, *_finish(spec))
+    return Pipeline(FromFrames(), cut, *([] if spec.protocol == "released" else _finish(spec)))
 
 
 def published_jitter(size: int) -> tuple[int, int]:

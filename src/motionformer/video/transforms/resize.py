@@ -23,6 +23,16 @@ class ShortSideResize(Transform):
         return resize(clip, cover((clip.shape[2], clip.shape[3]), as_pair(self.size)))
 
 
+class PlainResize(Transform):
+    """The released resizing to the smallest picture that covers `size`: normalised floats, no antialiasing."""
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+
+    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
+        return resize_plain(clip, released_cover((clip.shape[2], clip.shape[3]), self.size))
+
+
 class ShortSideJitter(Transform):
     """The short side becomes a length between `low` and `high`; every length alike, or (`inverse`) its inverse alike.
 
@@ -79,6 +89,11 @@ def released_size(height: int, width: int, short: int) -> Size:
     if width < height:
         return int(height / width * short), short
     return short, int(width / height * short)
+
+
+def released_cover(have: Size, want: Size) -> Size:
+    """`cover` by the released rule, which knows squares only."""
+    return released_size(*have, want[0]) if want[0] == want[1] else cover(have, want)
 
 
 def cover(have: Size, want: Size) -> Size:
