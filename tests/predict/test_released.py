@@ -194,3 +194,41 @@ def test_pieces_of_epic_are_read_at_the_assumed_rate(tmp_path: Path) -> None:
     assert numbers == sorted(numbers)
     assert numbers[0] >= 31
     assert numbers[-1] - numbers[0] in (31, 30)
+
+
+def test_a_recipe_chooses_it_for_training_and_validation(tmp_path: Path) -> None:
+    from motionformer.training.model import build_config
+    from motionformer.training.recipe import ModelPart, Recipe
+    from motionformer.training.sources import VideoSource
+
+    for number in range(2):
+        write_video(tmp_path / f"{number}.mp4", num_frames=40)
+    source = VideoSource(
+        Annotations(tuple(Record(tmp_path / f"{number}.mp4", number) for number in range(2)), ("a", "b"), "x")
+    )
+    recipe = Recipe(name="x", model=ModelPart("motionformer-tiny", {"input": {"protocol": "released", "stride": 4}}))
+    spec = build_config(recipe, 2).input
+    assert spec.protocol == "released"
+    training, validation = source.training_items(recipe, spec), source.validation_items(recipe, spec)
+    assert training.reader.sampler == train_sampler(spec)  # type: ignore[attr-defined]
+    assert validation.reader.sampler == middle_sampler(spec)  # type: ignore[attr-defined]
+    assert training.reader.sampler.protocol == "released"  # type: ignore[attr-defined]
+
+
+def test_commands_choose_it_and_say_it(model: Motionformer, video: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from motionformer.cli import app
+
+    model.save_pretrained(tmp_path / "m")
+    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+    shown = runner.invoke(app, ["info", str(tmp_path / "m"), "--json"])
+    assert json.loads(shown.output)["protocol"] == "released"
+    assert "released protocol" in runner.invoke(app, ["info", str(tmp_path / "m")]).output
+    scores = {}
+    for protocol in ("released", "uniform"):
+        asked = ["predict", str(video), "--model", str(tmp_path / "m"), "--protocol", protocol, "--json", "-"]
+        read = json.loads(runner.invoke(app, asked).stdout)
+        assert read["protocol"] == protocol
+        scores[protocol] = read["predictions"][0]["top"][0]["score"]
+    assert scores["released"] != scores["uniform"]

@@ -113,7 +113,7 @@ def predict(
     )
     say = Console(stderr=True, highlight=False, soft_wrap=True)
     work, how = _work(predictor, timeline, top, threshold, hop, window, plot, workers)
-    header = {"model": model, **how}
+    header = {"model": model, "protocol": predictor.spec.protocol, **how}
     with joined_processes(place) as processes:
         with progress(say, "predicting", len(videos), processes) as advance:
             entries = run(

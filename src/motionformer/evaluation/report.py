@@ -20,6 +20,7 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
     """The accuracies, what the number of views did, the worst classes, and which videos failed; `kept` if there is a
     results file."""
     views = f"{_many(summary['views'], 'view')} × {_many(summary['crops'], 'crop')}"
+    views += f", {summary['protocol']['protocol']} protocol"
     _say(console, f"{summary['model']} on {summary['data']}: {_many(summary['videos'], 'video')}, {views}")
     if not summary["labelled"]:
         where = "the scores are in the results file" if kept else "--out DIR keeps the scores"

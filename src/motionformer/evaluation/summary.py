@@ -35,7 +35,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "failed": len(results.failures),
         "views": header.views,
         "crops": header.crops,
-        "protocol": header.protocol,
+        "protocol": {"protocol": "uniform", **header.protocol},
         "precision": header.precision,
         "tasks": tasks,
         "failures": [
