@@ -5,7 +5,7 @@ Bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels a
 """
 
 import torch.nn.functional as F
-from jaxtyping import Num
+from jaxtyping import Float, Num
 from torch import Generator, Tensor
 
 from motionformer.video.transforms.contract import Transform, uniform
@@ -59,6 +59,26 @@ def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
         return clip
     frames = clip.transpose(0, 1)
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=True).transpose(0, 1)
+
+
+def resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c t H W"]:
+    """Bilinear without antialiasing, as the released models saw their clips; the clip itself if it has that size."""
+    if tuple(clip.shape[2:]) == size:
+        return clip
+    frames = clip.transpose(0, 1)
+    return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=False).transpose(0, 1)
+
+
+def released_size(height: int, width: int, short: int) -> Size:
+    """Height and width after the released resize: the short side becomes `short`, the other is rounded down.
+
+    The quotient is rounded to double before the product, which at some sizes loses a pixel against `cover`.
+    """
+    if short == min(height, width):
+        return height, width
+    if width < height:
+        return int(height / width * short), short
+    return short, int(width / height * short)
 
 
 def cover(have: Size, want: Size) -> Size:
