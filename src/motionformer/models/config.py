@@ -13,6 +13,7 @@ PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
 ReadoutKind = Literal["class", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
+SamplingProtocol = Literal["uniform", "released"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,12 @@ class AttendConfig:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The clips a model was made for: how frames are picked and how pixels are scaled."""
+    """The clips a model was made for: how frames are picked and how pixels are scaled.
+
+    `protocol` names the rules (docs/fidelity.md). `uniform`: frames exactly `stride` apart, views from the first frame
+    to the last, antialiased resizing, square pixels. `released`: as the authors' programs read videos, for weights that
+    were trained with them.
+    """
 
     frames: int = 16
     height: int = 224
@@ -51,6 +57,7 @@ class InputSpec:
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     views: int = 10
     crops: int = 3
+    protocol: SamplingProtocol = "uniform"
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ class ModelConfig:
     `scoring` says what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`, for videos
     of any number of classes). The model gives logits in either case.
     `labels` are the names of the classes of a single head, as many as there are.
+    `drop_path` leaves whole branches out in training, at a rate that rises over the blocks to this. `drop_path_time`
+    says whether the time branch of a divided block is one of them; in the released models it is not.
     `position_grid` and `position_frames` are the sizes of the stored tables where they differ from the input's
     (tables are interpolated to the clip).
     """
@@ -91,6 +100,7 @@ class ModelConfig:
     scoring: ScoringKind = "softmax"
 
     drop_path: float = 0.2
+    drop_path_time: bool = True
     dropout: float = 0.0
     attention_dropout: float = 0.0
     head_dropout: float = 0.0

@@ -4,7 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Num
+from jaxtyping import Float, Num, UInt8
 from torch import Tensor
 
 from motionformer.video.transforms.pixels import by_frame
@@ -51,3 +51,41 @@ def sharpen(clip: Num[Tensor, "3 t H W"], factor: float) -> Num[Tensor, "3 t H W
         return smooth.lerp_(frame, factor).clamp_(0.0, 1.0)
 
     return by_frame(clip, change)
+
+
+AffineMap = tuple[float, float, float, float, float, float]
+"""`x' = a x + b y + c`, `y' = d x + e y + f`, in pixels from the top left corner."""
+
+
+def sample_affine(frame: UInt8[Tensor, "3 H W"], places: AffineMap, *, cubic: bool) -> UInt8[Tensor, "3 H W"]:
+    """Each pixel taken from where `places` maps its centre, rounded down; mid-grey where that is outside the frame.
+
+    Bilinear or cubic (coefficient −1), the frame's edge repeated: as the release warps its frames.
+    """
+    _, height, width = frame.shape
+    a, b, c, d, e, f = places
+    x = torch.arange(width, dtype=torch.float64)[None] + 0.5
+    y = torch.arange(height, dtype=torch.float64)[:, None] + 0.5
+    x, y = (a * x + b * y + c).flatten(), (d * x + e * y + f).flatten()
+    inside = ((0 <= x) & (x < width) & (0 <= y) & (y < height))[:, None]
+    x, y = x - 0.5, y - 0.5
+    pixels = frame.permute(1, 2, 0).reshape(-1, 3).double()  # rows of three: one look-up for all channels
+    total = torch.zeros_like(pixels)
+    columns = [((x.floor() + k).clamp(0, width - 1), _weight(x - x.floor() - k, cubic)) for k in _near(cubic)]
+    for k in _near(cubic):
+        row, down = (y.floor() + k).clamp(0, height - 1), _weight(y - y.floor() - k, cubic)
+        for column, across in columns:
+            total += (down * across)[:, None] * pixels.index_select(0, (row * width + column).long())
+    moved = torch.where(inside, total.clamp_(0.0, 255.0), 128.0).to(torch.uint8)
+    return moved.view(height, width, 3).permute(2, 0, 1)
+
+
+def _near(cubic: bool) -> range:
+    return range(-1, 3) if cubic else range(2)
+
+
+def _weight(distance: Float[Tensor, " n"], cubic: bool) -> Float[Tensor, " n"]:
+    away = distance.abs()
+    if not cubic:
+        return 1.0 - away
+    return torch.where(away <= 1, 1 - 2 * away**2 + away**3, 4 - 8 * away + 5 * away**2 - away**3)
