@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from motionformer.video.transforms.colour import ColourJitter
+from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
 from motionformer.video.transforms.contract import Pipeline, Transform
 from motionformer.video.transforms.crop import CentreCrop, RandomCrop, RandomResizedCrop, SideCrop
 from motionformer.video.transforms.erase import RandomErasing
@@ -37,11 +37,14 @@ def train_transform(
     crop_area: tuple[float, float] | None = None,
     flip: float = 0.5,
     class_names: Sequence[str] | None = None,
-    colour: ColourJitter | None = None,
+    colour: ColourJitter | ReleasedColourJitter | None = None,
     rand_augment: RandAugment | None = None,
     erasing: float = 0.0,
 ) -> Pipeline:
     """Training clips. One draw per clip, all from the generator the pipeline is called with.
+
+    A spec of the `released` protocol gets the release's order: RandAugment on the decoded bytes at full size, then
+    normalisation, then resizing without antialiasing, crop and flip, then colour jitter.
 
     Args:
         jitter: shortest and longest short side. The published 256–320 for 224 pixels, in proportion for other sizes
@@ -51,26 +54,30 @@ def train_transform(
         flip: probability of mirroring; 0 for Something-Something, whose classes have sides.
         class_names: swap the labels of left and right classes when mirroring, or never mirror if that cannot be done.
             Such a pipeline is called by `with_label`.
-        colour: for Kinetics.
+        colour: for Kinetics. `ReleasedColourJitter` comes after normalisation, `ColourJitter` before.
         rand_augment: for Something-Something and EPIC-Kitchens.
         erasing: probability of erasing a rectangle.
     """
     size = (spec.height, spec.width)
-    steps: list[Transform] = [FromFrames()]
+    released = getattr(spec, "protocol", "uniform") == "released"
+    geometry: list[Transform]
     if crop_area is not None:
-        steps += [RandomResizedCrop(size, crop_area)]
+        geometry = [RandomResizedCrop(size, crop_area, released=released)]
     else:
         low, high = jitter or published_jitter(min(size))
-        steps += [ShortSideJitter(low, high, inverse=inverse_jitter, shape=size), RandomCrop(size)]
+        sides = ShortSideJitter(low, high, inverse=inverse_jitter, shape=size, released=released)
+        geometry = [sides, RandomCrop(size, released=released)]
     if flip > 0:
-        steps += [HorizontalFlip(flip) if class_names is None else LabelAwareFlip(class_names, flip)]
-    if rand_augment is not None:
-        steps += [rand_augment]
+        geometry += [HorizontalFlip(flip) if class_names is None else LabelAwareFlip(class_names, flip)]
+    pixels: list[Transform] = [] if rand_augment is None else [rand_augment]
+    last: list[Transform] = []
     if colour is not None:
-        steps += [colour]
-    if erasing > 0:
-        steps += [RandomErasing(erasing)]
-    return Pipeline(*steps, *_finish(spec))
+        (last if isinstance(colour, ReleasedColourJitter) else pixels).append(colour)
+    if released:
+        last += [RandomErasing(erasing, mean=spec.mean, std=spec.std)] if erasing > 0 else []
+        return Pipeline(FromFrames(), *pixels, *_finish(spec), *geometry, *last)
+    pixels += [RandomErasing(erasing)] if erasing > 0 else []
+    return Pipeline(FromFrames(), *geometry, *pixels, *_finish(spec), *last)
 
 
 def eval_transform(

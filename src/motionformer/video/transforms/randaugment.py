@@ -1,7 +1,7 @@
 """RandAugment (Cubuk et al. 2020) for clips: some changes of picture or colour, the same for all frames.
 
-What a `standard` operation looks at (mean, histogram) is the whole clip, so that brightness never flickers from frame to
-frame. The `released` ones (names as in the release) look at each frame by itself, as the released models were trained.
+What a `standard` operation looks at (mean, histogram) is the whole clip, so that brightness never flickers from frame
+to frame. The `released` ones (names as in the release) look at each frame by itself, as the released models were trained.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -241,8 +241,8 @@ def _equal_steps(channel: UInt8[Tensor, "H W"]) -> Int[Tensor, "256"]:
 
 
 def _grey(frame: Frame) -> Int[Tensor, "H W"]:
-    red, green, blue = frame.int()
-    return (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+    red, green, blue = frame.int().unbind(0)
+    return (19595 * red + 38470 * green + 7471 * blue + 32768).bitwise_right_shift(16)
 
 
 def _mean_grey(frame: Frame) -> Float[Tensor, ""]:

@@ -30,27 +30,35 @@ class ShortSideJitter(Transform):
 
     Args:
         shape: of the crop that follows, where it is not a square.
+        released: sizes and pixels as in the release (`released_size`, `resize_plain`), on floats.
     """
 
-    def __init__(self, low: int, high: int, *, inverse: bool = False, shape: Size = (1, 1)) -> None:
+    def __init__(
+        self, low: int, high: int, *, inverse: bool = False, shape: Size = (1, 1), released: bool = False
+    ) -> None:
         if not 0 < low <= high:
             raise ValueError(f"the short side is drawn from {low} to {high}: they must be positive and in order.")
+        if released and shape[0] != shape[1]:
+            raise ValueError(f"the released protocol takes square crops; not {shape[0]} × {shape[1]}.")
         self.low = low
         self.high = high
         self.inverse = inverse
         self.shape = shape
+        self.released = released
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        side = self.draw(generator)
+        side = self.side(uniform(0.0, 1.0, generator, self))
+        if self.released:
+            return resize_plain(clip, released_size(clip.shape[2], clip.shape[3], side))
         short = min(self.shape)
         target = (side * self.shape[0] // short, side * self.shape[1] // short)
         return resize(clip, cover((clip.shape[2], clip.shape[3]), target))
 
-    def draw(self, generator: Generator | None) -> int:
-        """A length of the short side."""
+    def side(self, draw: float) -> int:
+        """The length of the short side for a number drawn from 0 to 1."""
         if self.inverse:
-            return round(1.0 / uniform(1.0 / self.high, 1.0 / self.low, generator, self))
-        return round(uniform(float(self.low), float(self.high), generator, self))
+            return round(1.0 / (1.0 / self.high + (1.0 / self.low - 1.0 / self.high) * draw))
+        return round(self.low + (self.high - self.low) * draw)
 
 
 def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:

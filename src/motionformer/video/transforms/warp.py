@@ -67,7 +67,7 @@ def sample_affine(frame: UInt8[Tensor, "3 H W"], places: AffineMap, *, cubic: bo
     x = torch.arange(width, dtype=torch.float64)[None] + 0.5
     y = torch.arange(height, dtype=torch.float64)[:, None] + 0.5
     x, y = (a * x + b * y + c).flatten(), (d * x + e * y + f).flatten()
-    inside = ((0 <= x) & (x < width) & (0 <= y) & (y < height))[:, None]
+    inside = ((x >= 0) & (x < width) & (y >= 0) & (y < height))[:, None]
     x, y = x - 0.5, y - 0.5
     pixels = frame.permute(1, 2, 0).reshape(-1, 3).double()  # rows of three: one look-up for all channels
     total = torch.zeros_like(pixels)
