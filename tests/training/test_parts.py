@@ -12,6 +12,7 @@ from motionformer.errors import RecipeError
 from motionformer.models import create_model
 from motionformer.training.losses import clip_losses, soft_targets
 from motionformer.training.mixing import Mix, draw_mix
+from motionformer.training.module import TrainingModule
 from motionformer.training.objectives import clip_scores
 from motionformer.training.optimiser import layer_of, parameter_groups
 from motionformer.training.order import Place, Shuffled, TakingTurns, TrainBatches, ValBatches
@@ -123,6 +124,23 @@ class TestLosses:
         assert scores["verb_top1"].tolist() == [1, 1, 0]
         assert scores["noun_top1"].tolist() == [1, 0, 1]
         assert scores["action"].tolist() == [1, 0, 0]
+
+    def test_verb_and_noun_are_averaged_in_training_and_in_validation(self) -> None:
+        logits = {"verb": torch.randn(4, 3), "noun": torch.randn(4, 5)}
+        label = {"verb": torch.tensor([0, 1, 2, 0]), "noun": torch.tensor([4, 0, 2, 2])}
+        for smoothing in (0.0, 0.2):
+            one, other = (
+                torch.nn.functional.cross_entropy(
+                    logits[task], label[task], label_smoothing=smoothing, reduction="none"
+                )
+                for task in label
+            )
+            plain = recipe()
+            model = create_model("motionformer-tiny", num_classes={"verb": 3, "noun": 5}, depth=1)
+            module = TrainingModule(model, plain, make_plan(plain, 1, 4096, 512))
+            torch.testing.assert_close(module._clip_losses(logits, label, smoothing), (one + other) / 2)
+            if smoothing == 0:
+                torch.testing.assert_close(clip_scores(logits, label)["loss"], (one + other) / 2)
 
 
 class TestMixing:

@@ -36,6 +36,7 @@ RANDOM: dict[str, Transform] = {
     "flip": HorizontalFlip(),
     "colour": ColourJitter(),
     "randaugment": RandAugment(3, 25.0, spread=5.0),
+    "released randaugment": RandAugment.released(),
     "erasing": RandomErasing(1.0),
 }
 FIXED: dict[str, Transform] = {

@@ -1,7 +1,7 @@
 """RandAugment (Cubuk et al. 2020) for clips: some changes of picture or colour, the same for all frames.
 
 What a `standard` operation looks at (mean, histogram) is the whole clip, so that brightness never flickers from frame
-to frame. The `released` ones (names as in the release) look at each frame by itself, as the released models were trained.
+to frame. The `released` ones (named as in the release) look at each frame by itself, as released models were trained.
 """
 
 from collections.abc import Callable, Mapping, Sequence
