@@ -169,6 +169,22 @@ def test_a_row_runs_what_the_authors_ran(file: str) -> None:
     assert not (config.attention == "trajectory" and config.project_values)
 
 
+def test_the_docs_list_what_remains_different_row_by_row() -> None:
+    page = "".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs").glob("fidelity*.md")))
+    for file, theirs in OFFICIAL.items():
+        start = file.startswith(("SSV2", "EK"))
+        found = [
+            "precision",
+            *(["start"] if start else []),
+            *(["frame 0"] if theirs["rand_augment"] else []),
+            *(["stride"] if theirs["stride"] not in (load(row_of(file))[1].input.stride, None) else []),
+        ]
+        row = row_of(file)
+        assert f"| `{file}` | [`{row}`](../recipes/{row}.yaml) | {', '.join(found)} |" in page
+        assert load(row)[0].engine.precision == "bf16-mixed"
+        assert load(row)[0].model.start.startswith("k400_" if start else "google/vit-base-patch16-224")
+
+
 def test_an_ablation_is_trained_as_the_row_it_varies() -> None:
     rows = {row_of(file) for file in OFFICIAL} | {"k400/h"}
     ablations = [name for name in RECIPES if name not in rows and not name.startswith("motion/")]

@@ -9,7 +9,7 @@ import torch
 
 from motionformer.data import Visit
 from motionformer.errors import RecipeError
-from motionformer.models import create_model
+from motionformer.models import InputSpec, create_model
 from motionformer.training.losses import clip_losses, soft_targets
 from motionformer.training.mixing import Mix, draw_mix
 from motionformer.training.module import TrainingModule
@@ -19,6 +19,8 @@ from motionformer.training.order import Place, Shuffled, TakingTurns, TrainBatch
 from motionformer.training.plan import Plan, make_plan
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart, make_recipe
 from motionformer.training.schedule import make_schedule
+from motionformer.training.sources import _train_transform
+from motionformer.video.transforms import ColourJitter, RandAugment
 
 
 def recipe(*overrides: str) -> Recipe:
@@ -225,3 +227,42 @@ class TestOrder:
         parts = [list(ValBatches(clips, 2, Place(rank, processes))) for rank in range(processes)]
         assert len({len(part) for part in parts}) == 1
         assert sorted(visit.index for part in parts for batch in part for visit in batch) == list(range(clips))
+
+
+class TestAugmentation:
+    def test_recipe_keys_choose_the_steps(self) -> None:
+        spec = InputSpec(height=48, width=48)
+        plain = recipe("augmentation.colour=0.3", "augmentation.rand_augment=2").augmentation
+        steps = {type(step).__name__: step for step in _train_transform(plain, spec, ("a", "b")).steps}
+        assert vars(steps["ColourJitter"]) == vars(ColourJitter(0.3, 0.3, 0.3, hue=0.0))
+        assert vars(steps["RandAugment"]) == {**vars(RandAugment(2, 9.0)), "operations": ["standard"]}
+
+        released = recipe(
+            "augmentation.colour=0.3",
+            "augmentation.colour_probability=0.7",
+            "augmentation.colour_kind=released",
+            "augmentation.rand_augment=1",
+            "augmentation.rand_augment_magnitude=12",
+            "augmentation.rand_augment_probability=0.25",
+            "augmentation.rand_augment_operations=[Invert,rotate]",
+            "augmentation.rand_augment_channels=BGR",
+        ).augmentation
+        steps = {type(step).__name__: step for step in _train_transform(released, spec, ("a", "b")).steps}
+        assert vars(steps["ReleasedColourJitter"]) == {"amount": 0.3, "probability": 0.7}
+        augment = RandAugment(1, 12.0, probability=0.25, operations=["Invert", "rotate"], channels="BGR")
+        assert vars(steps["RandAugment"]) == vars(augment)
+
+    @pytest.mark.parametrize(
+        ("override", "message"),
+        [
+            ("colour_kind=relaesed", "colour_kind is standard or released"),
+            ("colour_probability=2", r"colour_probability lies in \[0, 1\]"),
+            ("rand_augment_operations=[Rotat]", "rand_augment_operations: RandAugment has no operation 'Rotat'"),
+            ("rand_augment_operations=[]", "rand_augment_operations: .* at least one"),
+            ("rand_augment_probability=-1", r"rand_augment_probability lies in \[0, 1\]"),
+            ("rand_augment_channels=GBR", "rand_augment_channels is RGB or BGR"),
+        ],
+    )
+    def test_wrong_keys_are_named(self, override: str, message: str) -> None:
+        with pytest.raises(RecipeError, match=message):
+            recipe(f"augmentation.{override}")

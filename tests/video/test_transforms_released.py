@@ -15,7 +15,6 @@ from motionformer.video.transforms import (
     Normalise,
     RandAugment,
     RandomCrop,
-    RandomErasing,
     RandomResizedCrop,
     ReleasedColourJitter,
     ShortSideJitter,
@@ -183,7 +182,7 @@ def test_the_released_order(crop_area: tuple[float, float] | None) -> None:
         RELEASED_SPEC, crop_area=crop_area, rand_augment=RandAugment.released(), colour=ReleasedColourJitter()
     ).steps
     geometry = ["ShortSideJitter", "RandomCrop"] if crop_area is None else ["RandomResizedCrop"]
-    order = ["FromFrames", "RandAugment", "Normalise", *geometry, "HorizontalFlip", "ReleasedColourJitter"]
+    order = ["FromFrames", "RandAugment", *geometry, "HorizontalFlip", "Normalise", "ReleasedColourJitter"]
     assert [type(step).__name__ for step in steps] == order
     assert [step.released for step in steps if type(step).__name__ in geometry] == [True] * len(geometry)  # type: ignore[attr-defined]
 
@@ -198,7 +197,7 @@ def test_the_released_order(crop_area: tuple[float, float] | None) -> None:
 
 
 def test_a_released_clip_by_hand() -> None:
-    """Draws in the order of the pipeline: side, row, column, mirror; then the colours, unclamped."""
+    """In the release's own order: normalised, resized, cut, mirrored, recoloured; the draws in that order too."""
     clip = train_transform(RELEASED_SPEC, jitter=(50, 70), colour=ReleasedColourJitter(0.4, 1.0))(frames(), seeded(3))
     generator = seeded(3)
     side, down, across, mirror = (torch.rand((), generator=generator).item() for _ in range(4))
@@ -218,6 +217,3 @@ def test_either_colour_jitter_and_erasing_go_with_either_protocol() -> None:
             after = names.index(type(colour).__name__) > names.index("Normalise")
             assert after == isinstance(colour, ReleasedColourJitter)
             assert train_transform(spec, colour=colour, erasing=1.0)(frames(), seeded(0)).shape == (3, 3, 48, 48)
-    clip = torch.zeros(3, 1, 40, 40)
-    noise = RandomErasing(1.0, (0.5, 0.5), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))(clip, seeded(0))
-    assert noise.min() < -0.9 < 0.9 < noise.max()

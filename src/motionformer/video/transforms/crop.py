@@ -8,7 +8,7 @@ from jaxtyping import Num
 from torch import Generator, Tensor
 
 from motionformer.video.transforms.contract import Transform, uniform, whole
-from motionformer.video.transforms.resize import Size, as_pair, resize, resize_plain
+from motionformer.video.transforms.resize import Size, as_pair, resize, resize_to_floats
 
 
 class RandomCrop(Transform):
@@ -66,7 +66,8 @@ class RandomResizedCrop(Transform):
     Args:
         area: share of the picture, smallest and largest.
         ratio: width to height, narrowest and widest.
-        released: pixels as in the release (`resize_plain`, on floats), and its centre where no rectangle fits.
+        released: pixels as in the release (`resize_plain`; bytes become floats), and its centre where no rectangle
+            fits.
     """
 
     TRIES = 10
@@ -90,7 +91,7 @@ class RandomResizedCrop(Transform):
         if self.released:
             draws = iter(lambda: uniform(0.0, 1.0, generator, self), None)
             top, left, size = released_box((clip.shape[2], clip.shape[3]), self.area, self.ratio, draws, self.TRIES)
-            return resize_plain(cut(clip, top, left, size), self.size)
+            return resize_to_floats(cut(clip, top, left, size), self.size)
         size = self.draw((clip.shape[2], clip.shape[3]), generator)
         return resize(RandomCrop(size)(clip, generator), self.size)
 

@@ -43,8 +43,8 @@ def train_transform(
 ) -> Pipeline:
     """Training clips. One draw per clip, all from the generator the pipeline is called with.
 
-    A spec of the `released` protocol gets the release's order: RandAugment on the decoded bytes at full size, then
-    normalisation, then resizing without antialiasing, crop and flip, then colour jitter.
+    A spec of the `released` protocol gets RandAugment first, on the decoded bytes at full size, then floats resized
+    without antialiasing. (The release normalises before it resizes; the values are the same but for rounding.)
 
     Args:
         jitter: shortest and longest short side. The published 256–320 for 224 pixels, in proportion for other sizes
@@ -60,24 +60,27 @@ def train_transform(
     """
     size = (spec.height, spec.width)
     released = getattr(spec, "protocol", "uniform") == "released"
-    geometry: list[Transform]
+    steps: list[Transform] = [FromFrames()]
+    if rand_augment is not None and released:
+        steps += [rand_augment]
     if crop_area is not None:
-        geometry = [RandomResizedCrop(size, crop_area, released=released)]
+        steps += [RandomResizedCrop(size, crop_area, released=released)]
     else:
         low, high = jitter or published_jitter(min(size))
-        sides = ShortSideJitter(low, high, inverse=inverse_jitter, shape=size, released=released)
-        geometry = [sides, RandomCrop(size, released=released)]
+        steps += [
+            ShortSideJitter(low, high, inverse=inverse_jitter, shape=size, released=released),
+            RandomCrop(size, released=released),
+        ]
     if flip > 0:
-        geometry += [HorizontalFlip(flip) if class_names is None else LabelAwareFlip(class_names, flip)]
-    pixels: list[Transform] = [] if rand_augment is None else [rand_augment]
-    last: list[Transform] = []
-    if colour is not None:
-        (last if isinstance(colour, ReleasedColourJitter) else pixels).append(colour)
-    if released:
-        last += [RandomErasing(erasing, mean=spec.mean, std=spec.std)] if erasing > 0 else []
-        return Pipeline(FromFrames(), *pixels, *_finish(spec), *geometry, *last)
-    pixels += [RandomErasing(erasing)] if erasing > 0 else []
-    return Pipeline(FromFrames(), *geometry, *pixels, *_finish(spec), *last)
+        steps += [HorizontalFlip(flip) if class_names is None else LabelAwareFlip(class_names, flip)]
+    if rand_augment is not None and not released:
+        steps += [rand_augment]
+    if isinstance(colour, ColourJitter):
+        steps += [colour]
+    if erasing > 0:
+        steps += [RandomErasing(erasing)]
+    steps += _finish(spec)
+    return Pipeline(*steps, *([colour] if isinstance(colour, ReleasedColourJitter) else []))
 
 
 def eval_transform(

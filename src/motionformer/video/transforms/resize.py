@@ -4,6 +4,7 @@ Bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels a
 1080p file gives the clip that a 256-pixel copy of it would (docs/transforms.md).
 """
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Generator, Tensor
@@ -30,7 +31,7 @@ class ShortSideJitter(Transform):
 
     Args:
         shape: of the crop that follows, where it is not a square.
-        released: sizes and pixels as in the release (`released_size`, `resize_plain`), on floats.
+        released: sizes and pixels as in the release (`released_size`, `resize_plain`); bytes become floats.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ShortSideJitter(Transform):
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         side = self.side(uniform(0.0, 1.0, generator, self))
         if self.released:
-            return resize_plain(clip, released_size(clip.shape[2], clip.shape[3], side))
+            return resize_to_floats(clip, released_size(clip.shape[2], clip.shape[3], side))
         short = min(self.shape)
         target = (side * self.shape[0] // short, side * self.shape[1] // short)
         return resize(clip, cover((clip.shape[2], clip.shape[3]), target))
@@ -75,6 +76,13 @@ def resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c
         return clip
     frames = clip.transpose(0, 1)
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=False).transpose(0, 1)
+
+
+def resize_to_floats(clip: Num[Tensor, "3 t h w"], size: Size) -> Float[Tensor, "3 t H W"]:
+    """`resize_plain` without rounding: bytes become floats from 0 to 1, a frame at a time to spare memory."""
+    if clip.is_floating_point():
+        return resize_plain(clip, size)
+    return torch.cat([resize_plain(frame.float() / 255.0, size) for frame in clip.split(1, dim=1)], dim=1)
 
 
 def released_size(height: int, width: int, short: int) -> Size:
