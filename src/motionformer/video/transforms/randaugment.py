@@ -128,8 +128,7 @@ def change(clip: Bytes, name: str, strength: float, *, cubic: bool = False) -> B
     """One operation at a strength from −1 to 1. `cubic` is how released ones that move pixels interpolate."""
     if name in OPERATIONS:
         return OPERATIONS[name](clip, strength)
-    argument = RELEASED[name].argument(strength)
-    return torch.stack([RELEASED[name].change(frame, argument, cubic) for frame in clip.unbind(1)], dim=1)
+    return RELEASED[name].change(clip, RELEASED[name].argument(strength), cubic)
 
 
 def equalise(clip: Bytes, strength: float = 0.0) -> Bytes:
@@ -192,41 +191,48 @@ OPERATIONS: Mapping[str, Callable[[Bytes, float], Bytes]] = {
 }
 
 
+ReleasedChange = Callable[[Bytes, float, bool], Bytes]
+
+
 class Operation(NamedTuple):
-    """One of the release: what its argument is at a strength from −1 to 1, and what it does to a frame."""
+    """One of the release: what its argument is at a strength from −1 to 1, and what it does to a clip."""
 
     argument: Callable[[float], float]
-    change: Callable[[Frame, float, bool], Frame]
+    change: ReleasedChange
 
 
-def _table(values: Callable[[Int[Tensor, "256"], float], Num[Tensor, "256"]]) -> Callable[[Frame, float, bool], Frame]:
+def _table(values: Callable[[Int[Tensor, "256"], float], Num[Tensor, "256"]]) -> ReleasedChange:
     """An operation that says what becomes of each byte."""
-    return lambda frame, argument, cubic: look_up(frame, values(torch.arange(256), argument))
+    return lambda clip, argument, cubic: look_up(clip, values(torch.arange(256), argument))
 
 
-def _blend(other: Callable[[Frame], Num[Tensor, "..."]]) -> Callable[[Frame, float, bool], Frame]:
+def _blend(other: Callable[[Frame], Num[Tensor, "..."]]) -> ReleasedChange:
     """An operation that goes from another picture (factor 0) to the frame (1) and beyond, rounded towards black."""
 
-    def blend(frame: Frame, factor: float, cubic: bool) -> Frame:
+    def blend(frame: Frame, factor: float) -> Frame:
         start = other(frame).float()
         return (start + factor * (frame.float() - start)).clamp_(0.0, 255.0).to(torch.uint8)
 
-    return blend
+    return lambda clip, factor, cubic: torch.stack([blend(frame, factor) for frame in clip.unbind(1)], dim=1)
 
 
-def _move(places: Callable[[float, int, int], AffineMap]) -> Callable[[Frame, float, bool], Frame]:
+def _move(places: Callable[[float, int, int], AffineMap]) -> ReleasedChange:
     """An operation that takes pixels from other places, which depend on height and width."""
-    return lambda frame, argument, cubic: sample_affine(frame, places(argument, *frame.shape[1:]), cubic=cubic)
+    return lambda clip, argument, cubic: sample_affine(clip, places(argument, *clip.shape[2:]), cubic=cubic)
 
 
-def _auto_contrast(frame: Frame, argument: float, cubic: bool) -> Frame:
+def _each_frame(change_frame: Callable[[Frame], Frame]) -> ReleasedChange:
+    return lambda clip, argument, cubic: torch.stack([change_frame(frame) for frame in clip.unbind(1)], dim=1)
+
+
+def _auto_contrast(frame: Frame) -> Frame:
     low, high = (bound.double()[:, None] for bound in torch.aminmax(frame.flatten(1), dim=1))
     values = torch.arange(256.0, dtype=torch.float64).expand(3, 256)
     scale = 255.0 / (high - low).clamp(min=1.0)
     return look_up(frame, torch.where(high > low, values * scale - low * scale, values))
 
 
-def _equalize(frame: Frame, argument: float, cubic: bool) -> Frame:
+def _equalize(frame: Frame) -> Frame:
     return look_up(frame, torch.stack([_equal_steps(channel) for channel in frame]))
 
 
@@ -270,8 +276,8 @@ def _factor(strength: float) -> float:
 
 
 RELEASED: Mapping[str, Operation] = {
-    "AutoContrast": Operation(lambda s: 0.0, _auto_contrast),
-    "Equalize": Operation(lambda s: 0.0, _equalize),
+    "AutoContrast": Operation(lambda s: 0.0, _each_frame(_auto_contrast)),
+    "Equalize": Operation(lambda s: 0.0, _each_frame(_equalize)),
     "Invert": Operation(lambda s: 0.0, _table(lambda v, _: 255 - v)),
     "Rotate": Operation(lambda s: 30.0 * s, _move(_turned)),
     # bits kept: none at full strength, a black frame
