@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from motionformer import Motionformer, record_attention
+from motionformer.models.build import build_block
+from motionformer.models.config import ModelConfig
 from motionformer.weights.fit import fit_tensors
 from motionformer.weights.released import convert_released, infer_config
 from motionformer.weights.report import LoadReport
@@ -113,3 +115,55 @@ def ours_and_theirs(
     ours = {name: pick(parameter) for name, parameter in model.named_parameters()}
     assert ours.keys() == expected.keys()
     return [(name, (ours[name], expected[name])) for name in ours]
+
+
+def divided_block(drop_path_time: bool = False) -> tuple[torch.nn.Module, dict[str, Tensor]]:
+    file = load_file(PARITY / "divided_training.safetensors")
+    config = ModelConfig(dim=32, num_heads=4, attention="divided", drop_path_time=drop_path_time)
+    block = build_block(config, drop_path=0.5)
+    names = {"timeattn.": "time_attn.", "norm3.": "norm_time."}
+    state = {key.removeprefix("weight."): value for key, value in file.items() if key.startswith("weight.")}
+    for old, new in names.items():
+        state = {key.replace(old, new): value for key, value in state.items()}
+    block.load_state_dict(state)
+    return block, file
+
+
+class Masked(torch.nn.Module):
+    """Drop path with the masks given, one for each call."""
+
+    def __init__(self, rate: float, *masks: Tensor) -> None:
+        super().__init__()
+        self.rate, self.masks, self.calls = rate, masks, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * (self.masks[self.calls - 1].float() / (1 - self.rate))[:, None, None]
+
+
+def test_a_divided_block_in_training_keeps_its_time_branch() -> None:
+    block, file = divided_block()
+    with torch.no_grad():
+        close(block.eval()(file["x"], 4), file["output_eval"])
+        none = torch.zeros(len(file["x"]), dtype=torch.bool)
+        for rate, masks, expected in (
+            (0.2, (file["keep_space"], file["keep_mlp"]), "output_train_rate0.2"),
+            (0.5, (file["keep_space"], file["keep_mlp"]), "output_train_rate0.5"),
+            (0.5, (none, none), "output_both_dropped"),
+        ):
+            block.drop_path = Masked(rate, *masks)
+            close(block.train()(file["x"], 4), file[expected])
+            assert block.drop_path.calls == 2
+    close(file["output_both_dropped"], file["x_plus_time"])
+
+
+def test_drop_path_of_the_time_branch_by_choice() -> None:
+    """Loaded from the authors' files: off. New models and those saved before there was a choice: on, as they were."""
+    block, file = divided_block(drop_path_time=True)
+    block.drop_path = Masked(0.5, *[torch.zeros(len(file["x"]), dtype=torch.bool)] * 3)
+    assert torch.equal(block.train()(file["x"], 4), file["x"])
+    assert block.drop_path.calls == 3
+    assert load("divided")[0].config.drop_path_time is False
+    assert not any(part.drop_path_time for part in load("divided")[0].blocks)
+    before = {key: value for key, value in ModelConfig().to_dict().items() if key != "drop_path_time"}
+    assert ModelConfig.from_dict(before).drop_path_time is True

@@ -161,7 +161,7 @@ def test_trace_sees_stored_pixels_and_the_released_frames(model: Motionformer, v
         stored = opened.metadata.height, opened.metadata.width
     assert tuple(clip.frames.shape[1:3]) == stored
     assert find_geometry(model.config, stored).resized == tuple(
-        eval_transform(SPEC).steps[2](torch.zeros(3, 1, *stored)).shape[2:]
+        eval_transform(SPEC).steps[1](torch.zeros(3, 1, *stored)).shape[2:]
     )
 
 

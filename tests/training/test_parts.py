@@ -9,15 +9,18 @@ import torch
 
 from motionformer.data import Visit
 from motionformer.errors import RecipeError
-from motionformer.models import create_model
+from motionformer.models import InputSpec, create_model
 from motionformer.training.losses import clip_losses, soft_targets
 from motionformer.training.mixing import Mix, draw_mix
+from motionformer.training.module import TrainingModule
 from motionformer.training.objectives import clip_scores
 from motionformer.training.optimiser import layer_of, parameter_groups
 from motionformer.training.order import Place, Shuffled, TakingTurns, TrainBatches, ValBatches
 from motionformer.training.plan import Plan, make_plan
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart, make_recipe
 from motionformer.training.schedule import make_schedule
+from motionformer.training.sources import _train_transform
+from motionformer.video.transforms import ColourJitter, RandAugment
 
 
 def recipe(*overrides: str) -> Recipe:
@@ -124,6 +127,23 @@ class TestLosses:
         assert scores["noun_top1"].tolist() == [1, 0, 1]
         assert scores["action"].tolist() == [1, 0, 0]
 
+    def test_verb_and_noun_are_averaged_in_training_and_in_validation(self) -> None:
+        logits = {"verb": torch.randn(4, 3), "noun": torch.randn(4, 5)}
+        label = {"verb": torch.tensor([0, 1, 2, 0]), "noun": torch.tensor([4, 0, 2, 2])}
+        for smoothing in (0.0, 0.2):
+            one, other = (
+                torch.nn.functional.cross_entropy(
+                    logits[task], label[task], label_smoothing=smoothing, reduction="none"
+                )
+                for task in label
+            )
+            plain = recipe()
+            model = create_model("motionformer-tiny", num_classes={"verb": 3, "noun": 5}, depth=1)
+            module = TrainingModule(model, plain, make_plan(plain, 1, 4096, 512))
+            torch.testing.assert_close(module._clip_losses(logits, label, smoothing), (one + other) / 2)
+            if smoothing == 0:
+                torch.testing.assert_close(clip_scores(logits, label)["loss"], (one + other) / 2)
+
 
 class TestMixing:
     def test_mixup_is_a_weighted_mean(self) -> None:
@@ -207,3 +227,42 @@ class TestOrder:
         parts = [list(ValBatches(clips, 2, Place(rank, processes))) for rank in range(processes)]
         assert len({len(part) for part in parts}) == 1
         assert sorted(visit.index for part in parts for batch in part for visit in batch) == list(range(clips))
+
+
+class TestAugmentation:
+    def test_recipe_keys_choose_the_steps(self) -> None:
+        spec = InputSpec(height=48, width=48)
+        plain = recipe("augmentation.colour=0.3", "augmentation.rand_augment=2").augmentation
+        steps = {type(step).__name__: step for step in _train_transform(plain, spec, ("a", "b")).steps}
+        assert vars(steps["ColourJitter"]) == vars(ColourJitter(0.3, 0.3, 0.3, hue=0.0))
+        assert vars(steps["RandAugment"]) == {**vars(RandAugment(2, 9.0)), "operations": ["standard"]}
+
+        released = recipe(
+            "augmentation.colour=0.3",
+            "augmentation.colour_probability=0.7",
+            "augmentation.colour_kind=released",
+            "augmentation.rand_augment=1",
+            "augmentation.rand_augment_magnitude=12",
+            "augmentation.rand_augment_probability=0.25",
+            "augmentation.rand_augment_operations=[Invert,rotate]",
+            "augmentation.rand_augment_channels=BGR",
+        ).augmentation
+        steps = {type(step).__name__: step for step in _train_transform(released, spec, ("a", "b")).steps}
+        assert vars(steps["ReleasedColourJitter"]) == {"amount": 0.3, "probability": 0.7}
+        augment = RandAugment(1, 12.0, probability=0.25, operations=["Invert", "rotate"], channels="BGR")
+        assert vars(steps["RandAugment"]) == vars(augment)
+
+    @pytest.mark.parametrize(
+        ("override", "message"),
+        [
+            ("colour_kind=relaesed", "colour_kind is standard or released"),
+            ("colour_probability=2", r"colour_probability lies in \[0, 1\]"),
+            ("rand_augment_operations=[Rotat]", "rand_augment_operations: RandAugment has no operation 'Rotat'"),
+            ("rand_augment_operations=[]", "rand_augment_operations: .* at least one"),
+            ("rand_augment_probability=-1", r"rand_augment_probability lies in \[0, 1\]"),
+            ("rand_augment_channels=GBR", "rand_augment_channels is RGB or BGR"),
+        ],
+    )
+    def test_wrong_keys_are_named(self, override: str, message: str) -> None:
+        with pytest.raises(RecipeError, match=message):
+            recipe(f"augmentation.{override}")

@@ -36,6 +36,7 @@ RANDOM: dict[str, Transform] = {
     "flip": HorizontalFlip(),
     "colour": ColourJitter(),
     "randaugment": RandAugment(3, 25.0, spread=5.0),
+    "released randaugment": RandAugment.released(),
     "erasing": RandomErasing(1.0),
 }
 FIXED: dict[str, Transform] = {
@@ -128,8 +129,13 @@ def test_shrinking_averages_and_does_not_skip() -> None:
 
 def test_jitter_draws_the_length_or_its_inverse_uniformly() -> None:
     generator = seeded(0)
-    plain = torch.tensor([ShortSideJitter(256, 320).draw(generator) for _ in range(4000)], dtype=torch.float64)
-    inverse = torch.tensor([ShortSideJitter(256, 320, inverse=True).draw(generator) for _ in range(4000)]).double()
+    plain = torch.tensor(
+        [ShortSideJitter(256, 320).side(torch.rand((), generator=generator).item()) for _ in range(4000)],
+        dtype=torch.float64,
+    )
+    inverse = torch.tensor(
+        [ShortSideJitter(256, 320, inverse=True).side(torch.rand((), generator=generator).item()) for _ in range(4000)]
+    ).double()
     for sides in (plain, inverse):
         assert sides.min() == 256
         assert sides.max() == 320
@@ -194,7 +200,7 @@ def test_published_pipelines() -> None:
     train = train_transform(spec, colour=ColourJitter(), rand_augment=RandAugment(), erasing=0.5)
     assert train(frames, seeded(0)).shape == (3, 4, 48, 48)
     assert repr(train_transform(InputSpec())).splitlines()[2].strip() == (
-        "ShortSideJitter(low=256, high=320, inverse=False, shape=(224, 224))"
+        "ShortSideJitter(low=256, high=320, inverse=False, shape=(224, 224), released=False)"
     )
     high_resolution = repr(train_transform(InputSpec(height=336, width=336), flip=0.0))
     assert "low=384, high=480" in high_resolution

@@ -15,14 +15,24 @@ from motionformer.files import stamp_video
 CHOSEN_LATER = {"scoring": "softmax", "readout": "class"}
 """What every model was before there was a choice: results that were written then stay valid."""
 
+SAME_FUNCTION = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "drop_path_time"}
+"""Fields of a configuration that do not change what a model computes in evaluation mode."""
+
 
 def model_fingerprint(model: nn.Module) -> str:
     """Changes with any weight and with anything in the configuration that changes the function."""
     digest = hashlib.sha256()
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "to_dict"):
-        apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing"}  # the same function
-        kept = {key: value for key, value in config.to_dict().items() if key not in apart}
+        apart = {
+            "input",
+            "labels",
+            "source",
+            "chunk_size",
+            "recompute",
+            "checkpointing",
+            "drop_path_time",
+        }  # same function
         for key, only in CHOSEN_LATER.items():
             if kept.get(key) == only:
                 del kept[key]

@@ -37,7 +37,10 @@ class Block(nn.Module):
 
 
 class DividedBlock(nn.Module):
-    """Time first, then space, each with its own residual, then the MLP."""
+    """Time first, then space, each with its own residual, then the MLP.
+
+    Without `drop_path_time` the time branch is never dropped, as in the released models.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class DividedBlock(nn.Module):
         mlp_ratio: float = 4.0,
         *,
         drop_path: float = 0.0,
+        drop_path_time: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -57,6 +61,7 @@ class DividedBlock(nn.Module):
         self.norm2 = nn.LayerNorm(dim, eps=EPS)
         self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
         self.drop_path = StochasticDepth(drop_path)
+        self.drop_path_time = drop_path_time
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -64,7 +69,8 @@ class DividedBlock(nn.Module):
     ) -> Float[Tensor, "b n c"]:
         """The mask, True for real tokens, covers prefix tokens too. An attention without masks works without one."""
         masks = {} if key_mask is None else {"key_mask": key_mask}
-        x = x + self.drop_path(self.dropout(self.time_attn(self.norm_time(x), frames, **masks)))
+        along_time = self.dropout(self.time_attn(self.norm_time(x), frames, **masks))
+        x = x + (self.drop_path(along_time) if self.drop_path_time else along_time)
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
         return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
 

@@ -128,7 +128,15 @@ def _divided_block(config: ModelConfig, drop_path: float) -> nn.Module:
         )
         for along in ("time", "space")
     )
-    return DividedBlock(config.dim, time, space, config.mlp_ratio, drop_path=drop_path, dropout=config.dropout)
+    return DividedBlock(
+        config.dim,
+        time,
+        space,
+        config.mlp_ratio,
+        drop_path=drop_path,
+        drop_path_time=config.drop_path_time,
+        dropout=config.dropout,
+    )
 
 
 ATTENDS: dict[AttendKind, Callable[[ModelConfig], Attend]] = {

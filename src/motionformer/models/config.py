@@ -76,6 +76,8 @@ class ModelConfig:
     `scoring` says what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`, for videos
     of any number of classes). The model gives logits in either case.
     `labels` are the names of the classes of a single head, as many as there are.
+    `drop_path` leaves whole branches out in training, at a rate that rises over the blocks to this. `drop_path_time`
+    says whether the time branch of a divided block is one of them; in the released models it is not.
     `position_grid` and `position_frames` are the sizes of the stored tables where they differ from the input's
     (tables are interpolated to the clip).
     """
@@ -105,6 +107,7 @@ class ModelConfig:
     scoring: ScoringKind = "softmax"
 
     drop_path: float = 0.2
+    drop_path_time: bool = True
     dropout: float = 0.0
     attention_dropout: float = 0.0
     head_dropout: float = 0.0

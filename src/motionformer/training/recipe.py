@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from motionformer.errors import RecipeError
+from motionformer.video.transforms.randaugment import operation_names
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,13 @@ class AugmentationPart:
     flip: float = 0.0
     flip_by_name: bool = True  # swap left and right classes, or do not flip where that cannot be done
     colour: float = 0.0  # brightness, contrast, saturation
+    colour_probability: float = 1.0
+    colour_kind: str = "standard"  # or released
     rand_augment: int = 0  # transforms a clip
     rand_augment_magnitude: float = 9.0
+    rand_augment_probability: float = 1.0
+    rand_augment_operations: list[str] = field(default_factory=lambda: ["standard"])  # or released, or names
+    rand_augment_channels: str = "RGB"  # or BGR
     erasing: float = 0.0
     mixup: float = 0.0  # the α of Beta(α, α)
     cutmix: float = 0.0
@@ -255,8 +261,21 @@ def _augmentation_claims(part: AugmentationPart) -> dict[str, bool]:
         or (len(part.crop_area) == 2 and 0 < part.crop_area[0] <= part.crop_area[1] <= 1),
         "augmentation.flip lies in [0, 1]": 0 <= part.flip <= 1,
         "augmentation.colour lies in [0, 1]": 0 <= part.colour <= 1,
+        "augmentation.colour_probability lies in [0, 1]": 0 <= part.colour_probability <= 1,
+        "augmentation.colour_kind is standard or released": part.colour_kind in ("standard", "released"),
         "augmentation.rand_augment is not negative": part.rand_augment >= 0,
         "augmentation.rand_augment_magnitude lies in [0, 30]": 0 <= part.rand_augment_magnitude <= 30,
+        "augmentation.rand_augment_probability lies in [0, 1]": 0 <= part.rand_augment_probability <= 1,
+        "augmentation.rand_augment_channels is RGB or BGR": part.rand_augment_channels in ("RGB", "BGR"),
+        **_operation_claims(part.rand_augment_operations),
         "augmentation.erasing lies in [0, 1]": 0 <= part.erasing <= 1,
         "augmentation.mixup and cutmix are not negative": min(part.mixup, part.cutmix) >= 0,
     }
+
+
+def _operation_claims(names: list[str]) -> dict[str, bool]:
+    try:
+        operation_names(names)
+    except ValueError as error:
+        return {f"augmentation.rand_augment_operations: {str(error).rstrip('.')}": False}
+    return {}

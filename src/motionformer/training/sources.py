@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 from torch.utils.data import Dataset
 
@@ -19,7 +19,13 @@ from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
 from motionformer.training.objectives import scoring_for
 from motionformer.training.recipe import AugmentationPart, DataPart, Recipe
-from motionformer.video.transforms import ColourJitter, RandAugment, eval_transform, train_transform
+from motionformer.video.transforms import (
+    ColourJitter,
+    RandAugment,
+    ReleasedColourJitter,
+    eval_transform,
+    train_transform,
+)
 
 Items = Dataset[dict[str, Any]]
 MOTION = "motion:"
@@ -203,8 +209,6 @@ def _open(where: str, data: DataPart, split: str, num_clips: int, names: tuple[s
 def _train_transform(part: AugmentationPart, spec: InputSpec, names: ClassNames) -> Any:
     """Classes of several tasks (verbs, nouns) have no left and right to swap."""
     by_name = part.flip_by_name and not isinstance(names, Mapping)
-    colour = ColourJitter(part.colour, part.colour, part.colour, hue=0.0) if part.colour else None
-    augment = RandAugment(part.rand_augment, part.rand_augment_magnitude) if part.rand_augment else None
     return train_transform(
         spec,
         jitter=cast(tuple[int, int], tuple(part.jitter)) if part.jitter else None,
@@ -212,9 +216,31 @@ def _train_transform(part: AugmentationPart, spec: InputSpec, names: ClassNames)
         crop_area=cast(tuple[float, float], tuple(part.crop_area)) if part.crop_area else None,
         flip=part.flip,
         class_names=cast(Sequence[str], names) if by_name else None,
-        colour=colour,
-        rand_augment=augment,
+        colour=_colour_jitter(part),
+        rand_augment=_rand_augment(part),
         erasing=part.erasing,
+    )
+
+
+def _colour_jitter(part: AugmentationPart) -> ColourJitter | ReleasedColourJitter | None:
+    if not part.colour:
+        return None
+    if part.colour_kind == "released":
+        return ReleasedColourJitter(part.colour, part.colour_probability)
+    return ColourJitter(part.colour, part.colour, part.colour, hue=0.0, probability=part.colour_probability)
+
+
+def _rand_augment(part: AugmentationPart) -> RandAugment | None:
+    """The released set goes with one sign a clip, as in the release."""
+    if not part.rand_augment:
+        return None
+    return RandAugment(
+        part.rand_augment,
+        part.rand_augment_magnitude,
+        probability=part.rand_augment_probability,
+        operations=part.rand_augment_operations,
+        same_sign=part.rand_augment_operations == ["released"],
+        channels=cast(Literal["RGB", "BGR"], part.rand_augment_channels),
     )
 
 

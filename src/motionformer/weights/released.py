@@ -102,6 +102,7 @@ def infer_config(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_head
         hidden_head="pre_logits.fc.weight" in tensors,
         head_activation=_activation(vit),
         drop_path=float(vit.get("DROP_PATH", 0.2)),
+        drop_path_time=attention != "divided",
         input=spec,
         source="released",
     )

@@ -3,7 +3,7 @@
 Start in `pipelines.py`. A new step is a `Transform` with one method.
 """
 
-from motionformer.video.transforms.colour import ColourJitter
+from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
 from motionformer.video.transforms.contract import Pipeline, Transform
 from motionformer.video.transforms.crop import CentreCrop, RandomCrop, RandomResizedCrop, SideCrop
 from motionformer.video.transforms.erase import RandomErasing
@@ -25,6 +25,7 @@ __all__ = [
     "RandomCrop",
     "RandomErasing",
     "RandomResizedCrop",
+    "ReleasedColourJitter",
     "ShortSideJitter",
     "ShortSideResize",
     "SideCrop",

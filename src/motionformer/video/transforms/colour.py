@@ -6,7 +6,8 @@ clamps after every step needs ten times as long (docs/transforms.md). Pixels are
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Num
@@ -75,6 +76,53 @@ class ColourJitter(Transform):
             )
             chain = maps[step].after(chain)
         return recolour(clip, chain)
+
+
+class ReleasedColourJitter(Transform):
+    """Brightness, contrast and saturation as the released Kinetics models were trained: on normalised clips, last.
+
+    0 of the normalised values is mid-grey, and brightness goes towards or away from that; contrast towards the mean
+    grey of each frame; grey has the weights of BGR although clips are RGB. Nothing is clamped.
+
+    Args:
+        amount: a factor from 1 − amount to 1 + amount for each of the three, in a random order.
+        probability: of changing anything.
+    """
+
+    def __init__(self, amount: float = 0.4, probability: float = 0.8) -> None:
+        if not (0 <= amount <= 1 and 0 <= probability <= 1):
+            raise ValueError(f"amount ({amount}) and probability ({probability}) of colour jitter must be 0 to 1.")
+        self.amount = amount
+        self.probability = probability
+
+    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
+        if not clip.is_floating_point():
+            raise TypeError("ReleasedColourJitter works on normalised floats: put it after Normalise.")
+        if uniform(0.0, 1.0, generator, self) >= self.probability:
+            return clip
+        factors = [1.0 + uniform(-self.amount, self.amount, generator, self) for _ in RELEASED_CHANGES]
+        order = torch.randperm(3, generator=required(generator, self)).tolist()
+        return change_colours(clip, [(RELEASED_CHANGES[place], factors[place]) for place in order])
+
+
+ReleasedChange = Literal["brightness", "contrast", "saturation"]
+RELEASED_CHANGES: tuple[ReleasedChange, ...] = get_args(ReleasedChange)
+RELEASED_GREY = GREY[::-1]
+
+
+def change_colours(
+    clip: Float[Tensor, "3 t H W"], changes: Sequence[tuple[ReleasedChange, float]]
+) -> Float[Tensor, "3 t H W"]:
+    """`changes` (name and factor) of `ReleasedColourJitter` one after the other."""
+    weights = clip.new_tensor(RELEASED_GREY)[:, None, None, None]
+    for name, factor in changes:
+        if name == "brightness":
+            clip = clip * factor
+            continue
+        grey = (clip * weights).sum(dim=0, keepdim=True)
+        towards = grey.mean(dim=(2, 3), keepdim=True) if name == "contrast" else grey
+        clip = factor * clip + (1.0 - factor) * towards
+    return clip
 
 
 def brightness_map(factor: float) -> ColourMap:

@@ -1,7 +1,8 @@
 """What a transform is: clip in, clip out, one random draw for all frames, every draw from the generator it is given.
 
 A clip here is `[3 t H W]`, RGB, in any memory layout: bytes, or floats from 0 to 1. A step gives back the kind of
-pixels it was given; only `Normalise` turns bytes into floats. Nothing here knows where frames come from.
+pixels it was given; only `Normalise`, and resizing as released, turn bytes into floats. Nothing here knows where frames
+come from.
 """
 
 from abc import ABC, abstractmethod

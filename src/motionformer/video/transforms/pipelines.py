@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from motionformer.video.transforms.colour import ColourJitter
+from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
 from motionformer.video.transforms.contract import Pipeline, Transform
 from motionformer.video.transforms.crop import CentreCrop, RandomCrop, RandomResizedCrop, SideCrop
 from motionformer.video.transforms.erase import RandomErasing
@@ -41,11 +41,14 @@ def train_transform(
     crop_area: tuple[float, float] | None = None,
     flip: float = 0.5,
     class_names: Sequence[str] | None = None,
-    colour: ColourJitter | None = None,
+    colour: ColourJitter | ReleasedColourJitter | None = None,
     rand_augment: RandAugment | None = None,
     erasing: float = 0.0,
 ) -> Pipeline:
     """Training clips. One draw per clip, all from the generator the pipeline is called with.
+
+    A spec of the `released` protocol gets RandAugment first, on the decoded bytes at full size, then floats resized
+    without antialiasing. (The release normalises before it resizes; the values are the same but for rounding.)
 
     Args:
         jitter: shortest and longest short side. The published 256–320 for 224 pixels, in proportion for other sizes
@@ -55,26 +58,33 @@ def train_transform(
         flip: probability of mirroring; 0 for Something-Something, whose classes have sides.
         class_names: swap the labels of left and right classes when mirroring, or never mirror if that cannot be done.
             Such a pipeline is called by `with_label`.
-        colour: for Kinetics.
+        colour: for Kinetics. `ReleasedColourJitter` comes after normalisation, `ColourJitter` before.
         rand_augment: for Something-Something and EPIC-Kitchens.
         erasing: probability of erasing a rectangle.
     """
     size = (spec.height, spec.width)
+    released = getattr(spec, "protocol", "uniform") == "released"
     steps: list[Transform] = [FromFrames()]
+    if rand_augment is not None and released:
+        steps += [rand_augment]
     if crop_area is not None:
-        steps += [RandomResizedCrop(size, crop_area)]
+        steps += [RandomResizedCrop(size, crop_area, released=released)]
     else:
         low, high = jitter or published_jitter(min(size))
-        steps += [ShortSideJitter(low, high, inverse=inverse_jitter, shape=size), RandomCrop(size)]
+        steps += [
+            ShortSideJitter(low, high, inverse=inverse_jitter, shape=size, released=released),
+            RandomCrop(size, released=released),
+        ]
     if flip > 0:
         steps += [HorizontalFlip(flip) if class_names is None else LabelAwareFlip(class_names, flip)]
-    if rand_augment is not None:
+    if rand_augment is not None and not released:
         steps += [rand_augment]
-    if colour is not None:
+    if isinstance(colour, ColourJitter):
         steps += [colour]
     if erasing > 0:
         steps += [RandomErasing(erasing)]
-    return Pipeline(*steps, *_finish(spec))
+    steps += _finish(spec)
+    return Pipeline(*steps, *([colour] if isinstance(colour, ReleasedColourJitter) else []))
 
 
 def eval_transform(spec: PixelSpec, crop: CropChoice = "centre", *, short_side: int | None = None) -> Pipeline:
@@ -97,7 +107,7 @@ def resize_transform(spec: PixelSpec, size: Size | None = None) -> Pipeline:
     """
     covering = (spec.height, spec.width) if size is None else size
     if spec.protocol == "released":
-        return Pipeline(FromFrames(), *_finish(spec), PlainResize(covering))
+        return Pipeline(FromFrames(), PlainResize(covering), *_finish(spec))
     return Pipeline(FromFrames(), ShortSideResize(covering))
 
 

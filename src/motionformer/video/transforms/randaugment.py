@@ -1,12 +1,14 @@
 """RandAugment (Cubuk et al. 2020) for clips: some changes of picture or colour, the same for all frames.
 
-What a change looks at (mean, histogram) is the whole clip, so that brightness never flickers from frame to frame.
+What a `standard` operation looks at (mean, histogram) is the whole clip, so that brightness never flickers from frame
+to frame. The `released` ones (named as in the release) look at each frame by itself, as released models were trained.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Int, Num, UInt8
+from jaxtyping import Float, Int, Num, UInt8
 from torch import Generator, Tensor
 
 from motionformer.video.transforms.colour import (
@@ -18,41 +20,115 @@ from motionformer.video.transforms.colour import (
 )
 from motionformer.video.transforms.contract import Transform, uniform, whole
 from motionformer.video.transforms.pixels import to_bytes
-from motionformer.video.transforms.warp import rotation, sharpen, warp
+from motionformer.video.transforms.warp import AffineMap, rotation, sample_affine, sharpen, warp
 
 Bytes = UInt8[Tensor, "3 t H W"]
+Frame = UInt8[Tensor, "3 H W"]
 STRONGEST = 30.0
 
 
 class RandAugment(Transform):
-    """`num_ops` changes drawn from `OPERATIONS`, each at strength `magnitude` out of 30, to either side.
+    """With some probability, `num_ops` changes one after the other, drawn with replacement.
 
     Args:
+        magnitude: strength of the changes, 0 to 30.
         spread: standard deviation of the magnitude, a new one for each change.
+        probability: of changing the clip at all.
+        operations: `standard` (14), `released` (15), or names of either.
+        same_sign: all changes of a clip go to the same side; else each to its own.
+        channels: the order in which the operations see the channels. It matters for what takes the first one for red.
+
+    Example:
+        >>> RandAugment.released()(clip, torch.Generator().manual_seed(0)).shape
+        torch.Size([3, 16, 256, 340])
     """
 
-    def __init__(self, num_ops: int = 2, magnitude: float = 20.0, spread: float = 0.0) -> None:
-        if num_ops < 0 or not 0 <= magnitude <= STRONGEST or spread < 0:
-            raise ValueError(f"num_ops is 0 or more, magnitude 0 to {STRONGEST:.0f}, spread not negative.")
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: float = 20.0,
+        spread: float = 0.0,
+        *,
+        probability: float = 1.0,
+        operations: str | Sequence[str] = "standard",
+        same_sign: bool = False,
+        channels: Literal["RGB", "BGR"] = "RGB",
+    ) -> None:
+        if num_ops < 0 or not 0 <= magnitude <= STRONGEST or spread < 0 or not 0 <= probability <= 1:
+            raise ValueError(
+                f"num_ops is 0 or more, magnitude 0 to {STRONGEST:.0f}, spread not negative, probability 0 to 1."
+            )
         self.num_ops = num_ops
         self.magnitude = magnitude
         self.spread = spread
+        self.probability = probability
+        self.operations = operations
+        self.same_sign = same_sign
+        self.channels = channels
+        self._names = operation_names(operations)
+        self._interpolates = any(name in RELEASED for name in self._names)
+
+    @classmethod
+    def released(cls, channels: Literal["RGB", "BGR"] = "BGR") -> "RandAugment":
+        """As the released models were trained: two of 15 operations at full strength on half of the clips.
+
+        The release asks for magnitudes 15 and 20 and clips both to 10, the strongest (30 here); its coins for the two
+        operations are the same coin, and so are their signs. It gives frame 0 other operations than the rest of the
+        clip, a defect that is not repeated. Its loaders of Something-Something and EPIC-Kitchens read BGR.
+        """
+        return cls(2, STRONGEST, probability=0.5, operations="released", same_sign=True, channels=channels)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
-        pixels = to_bytes(clip)
-        names = tuple(OPERATIONS)
+        if self.probability < 1 and uniform(0.0, 1.0, generator, self) >= self.probability:
+            return clip
+        swapped = self.channels == "BGR"
+        pixels = to_bytes(clip.flip(0) if swapped else clip)
+        sign = self._draw_sign(generator) if self.same_sign else None
+        cubic = self._interpolates and uniform(0.0, 1.0, generator, self) < 0.5
         for _ in range(self.num_ops):
-            name = names[whole(0, len(names) - 1, generator, self)]
-            pixels = OPERATIONS[name](pixels, self.draw_strength(generator))
+            name = self._names[whole(0, len(self._names) - 1, generator, self)]
+            pixels = change(pixels, name, self.draw_strength(generator, sign), cubic=cubic)
+        pixels = pixels.flip(0) if swapped else pixels
         return pixels if clip.dtype == torch.uint8 else pixels.to(clip.dtype) / 255.0
 
-    def draw_strength(self, generator: Generator | None) -> float:
-        """From −1 to 1; the sign is the side to which the picture is changed."""
-        sign = 1.0 if uniform(0.0, 1.0, generator, self) < 0.5 else -1.0
+    def draw_strength(self, generator: Generator | None, sign: float | None = None) -> float:
+        """From −1 to 1; the sign (drawn, if none is given) is the side to which the picture is changed."""
+        sign = self._draw_sign(generator) if sign is None else sign
         magnitude = self.magnitude
         if self.spread > 0:
             magnitude += self.spread * torch.randn((), generator=generator).item()
         return sign * min(max(magnitude / STRONGEST, 0.0), 1.0)
+
+    def _draw_sign(self, generator: Generator | None) -> float:
+        return 1.0 if uniform(0.0, 1.0, generator, self) < 0.5 else -1.0
+
+
+def operation_names(operations: str | Sequence[str]) -> tuple[str, ...]:
+    """The operations of a named set, or the names themselves.
+
+    Raises:
+        ValueError: a name that is no operation.
+    """
+    sets = {"standard": tuple(OPERATIONS), "released": tuple(RELEASED)}
+    names = (operations,) if isinstance(operations, str) else tuple(operations)
+    if len(names) == 1 and names[0] in sets:
+        return sets[names[0]]
+    unknown = [name for name in names if name not in OPERATIONS and name not in RELEASED]
+    if unknown or not names:
+        there_are = "; ".join(f"`{name}`: {', '.join(members)}" for name, members in sets.items())
+        raise ValueError(
+            f"RandAugment has no operation {', '.join(map(repr, unknown))}. There are the sets {there_are}."
+            if unknown
+            else "RandAugment needs at least one operation."
+        )
+    return names
+
+
+def change(clip: Bytes, name: str, strength: float, *, cubic: bool = False) -> Bytes:
+    """One operation at a strength from −1 to 1. `cubic` is how released ones that move pixels interpolate."""
+    if name in OPERATIONS:
+        return OPERATIONS[name](clip, strength)
+    return RELEASED[name].change(clip, RELEASED[name].argument(strength), cubic)
 
 
 def equalise(clip: Bytes, strength: float = 0.0) -> Bytes:
@@ -90,7 +166,7 @@ def posterise(clip: Bytes, strength: float) -> Bytes:
     return look_up(clip, torch.arange(256, device=clip.device) & (256 - 2**dropped))
 
 
-def look_up(clip: Bytes, table: Num[Tensor, "*channels 256"]) -> Bytes:
+def look_up(clip: UInt8[Tensor, "3 *rest"], table: Num[Tensor, "*channels 256"]) -> UInt8[Tensor, "3 *rest"]:
     """The byte that stands in the table (one for all channels, or one each) for every byte of the clip."""
     tables = table.clamp(0, 255).to(torch.uint8).expand(3, 256)
     planes = [one.index_select(0, plane.flatten().int()) for one, plane in zip(tables, clip, strict=True)]
@@ -112,4 +188,112 @@ OPERATIONS: Mapping[str, Callable[[Bytes, float], Bytes]] = {
     "shear down": lambda clip, strength: warp(clip, ((1.0, 0.0), (0.3 * strength, 1.0))),
     "shift across": lambda clip, strength: warp(clip, shift=(0.45 * strength, 0.0)),
     "shift down": lambda clip, strength: warp(clip, shift=(0.0, 0.45 * strength)),
+}
+
+
+ReleasedChange = Callable[[Bytes, float, bool], Bytes]
+
+
+class Operation(NamedTuple):
+    """One of the release: what its argument is at a strength from −1 to 1, and what it does to a clip."""
+
+    argument: Callable[[float], float]
+    change: ReleasedChange
+
+
+def _table(values: Callable[[Int[Tensor, "256"], float], Num[Tensor, "256"]]) -> ReleasedChange:
+    """An operation that says what becomes of each byte."""
+    return lambda clip, argument, cubic: look_up(clip, values(torch.arange(256), argument))
+
+
+def _blend(other: Callable[[Frame], Num[Tensor, "..."]]) -> ReleasedChange:
+    """An operation that goes from another picture (factor 0) to the frame (1) and beyond, rounded towards black."""
+
+    def blend(frame: Frame, factor: float) -> Frame:
+        start = other(frame).float()
+        return (start + factor * (frame.float() - start)).clamp_(0.0, 255.0).to(torch.uint8)
+
+    return lambda clip, factor, cubic: torch.stack([blend(frame, factor) for frame in clip.unbind(1)], dim=1)
+
+
+def _move(places: Callable[[float, int, int], AffineMap]) -> ReleasedChange:
+    """An operation that takes pixels from other places, which depend on height and width."""
+    return lambda clip, argument, cubic: sample_affine(clip, places(argument, *clip.shape[2:]), cubic=cubic)
+
+
+def _each_frame(change_frame: Callable[[Frame], Frame]) -> ReleasedChange:
+    return lambda clip, argument, cubic: torch.stack([change_frame(frame) for frame in clip.unbind(1)], dim=1)
+
+
+def _auto_contrast(frame: Frame) -> Frame:
+    low, high = (bound.double()[:, None] for bound in torch.aminmax(frame.flatten(1), dim=1))
+    values = torch.arange(256.0, dtype=torch.float64).expand(3, 256)
+    scale = 255.0 / (high - low).clamp(min=1.0)
+    return look_up(frame, torch.where(high > low, values * scale - low * scale, values))
+
+
+def _equalize(frame: Frame) -> Frame:
+    return look_up(frame, torch.stack([_equal_steps(channel) for channel in frame]))
+
+
+def _equal_steps(channel: UInt8[Tensor, "H W"]) -> Int[Tensor, "256"]:
+    """In whole steps of a 255th of the pixels; fewer pixels than that are left as they are."""
+    counts = torch.bincount(channel.flatten(), minlength=256)
+    brightest = counts[counts.nonzero()[-1, 0]]
+    step = int((channel.numel() - brightest) // 255)
+    if step == 0:
+        return torch.arange(256)
+    return (counts.cumsum(0) - counts + step // 2) // step
+
+
+def _grey(frame: Frame) -> Int[Tensor, "H W"]:
+    red, green, blue = frame.int().unbind(0)
+    return (19595 * red + 38470 * green + 7471 * blue + 32768).bitwise_right_shift(16)
+
+
+def _mean_grey(frame: Frame) -> Float[Tensor, ""]:
+    return (_grey(frame).double().mean() + 0.5).floor()
+
+
+def _smooth(frame: Frame) -> Frame:
+    """A 3 × 3 mean that counts the middle five times; the outermost pixels stay."""
+    smooth = frame.clone()
+    if min(frame.shape[1:]) > 2:
+        rows = frame[:, :-2].int() + frame[:, 1:-1] + frame[:, 2:]
+        total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * frame[:, 1:-1, 1:-1].int()
+        smooth[:, 1:-1, 1:-1] = (total / 13.0 + 0.5).to(torch.uint8)
+    return smooth
+
+
+def _turned(degrees: float, height: int, width: int) -> AffineMap:
+    (a, b), (c, d) = rotation(degrees)
+    x, y = width / 2, height / 2
+    return a, b, x - a * x - b * y, c, d, y - c * x - d * y
+
+
+def _factor(strength: float) -> float:
+    return 1.0 + 0.9 * strength
+
+
+RELEASED: Mapping[str, Operation] = {
+    "AutoContrast": Operation(lambda s: 0.0, _each_frame(_auto_contrast)),
+    "Equalize": Operation(lambda s: 0.0, _each_frame(_equalize)),
+    "Invert": Operation(lambda s: 0.0, _table(lambda v, _: 255 - v)),
+    "Rotate": Operation(lambda s: 30.0 * s, _move(_turned)),
+    # bits kept: none at full strength, a black frame
+    "PosterizeIncreasing": Operation(
+        lambda s: 4 - int(4 * abs(s)), _table(lambda v, bits: v & (256 - 2 ** (8 - int(bits))))
+    ),
+    "SolarizeIncreasing": Operation(
+        lambda s: 256 - int(256 * abs(s)), _table(lambda v, threshold: torch.where(v < threshold, v, 255 - v))
+    ),
+    "SolarizeAdd": Operation(lambda s: int(110 * abs(s)), _table(lambda v, more: torch.where(v < 128, v + more, v))),
+    "ColorIncreasing": Operation(_factor, _blend(_grey)),
+    "ContrastIncreasing": Operation(_factor, _blend(_mean_grey)),
+    "BrightnessIncreasing": Operation(_factor, _blend(torch.zeros_like)),
+    "SharpnessIncreasing": Operation(_factor, _blend(_smooth)),
+    "ShearX": Operation(lambda s: 0.3 * s, _move(lambda by, h, w: (1.0, by, 0.0, 0.0, 1.0, 0.0))),
+    "ShearY": Operation(lambda s: 0.3 * s, _move(lambda by, h, w: (1.0, 0.0, 0.0, by, 1.0, 0.0))),
+    "TranslateXRel": Operation(lambda s: 0.45 * s, _move(lambda by, h, w: (1.0, 0.0, by * w, 0.0, 1.0, 0.0))),
+    "TranslateYRel": Operation(lambda s: 0.45 * s, _move(lambda by, h, w: (1.0, 0.0, 0.0, 0.0, 1.0, by * h))),
 }

@@ -4,6 +4,7 @@ Bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels a
 1080p file gives the clip that a 256-pixel copy of it would (docs/transforms.md).
 """
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Generator, Tensor
@@ -24,13 +25,13 @@ class ShortSideResize(Transform):
 
 
 class PlainResize(Transform):
-    """The released resizing to the smallest picture that covers `size`: normalised floats, no antialiasing."""
+    """The released resizing to the smallest picture that covers `size`: bytes become floats, no antialiasing."""
 
     def __init__(self, size: Size) -> None:
         self.size = size
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        return resize_plain(clip, released_cover((clip.shape[2], clip.shape[3]), self.size))
+        return resize_to_floats(clip, released_cover((clip.shape[2], clip.shape[3]), self.size))
 
 
 class ShortSideJitter(Transform):
@@ -40,27 +41,35 @@ class ShortSideJitter(Transform):
 
     Args:
         shape: of the crop that follows, where it is not a square.
+        released: sizes and pixels as in the release (`released_size`, `resize_plain`); bytes become floats.
     """
 
-    def __init__(self, low: int, high: int, *, inverse: bool = False, shape: Size = (1, 1)) -> None:
+    def __init__(
+        self, low: int, high: int, *, inverse: bool = False, shape: Size = (1, 1), released: bool = False
+    ) -> None:
         if not 0 < low <= high:
             raise ValueError(f"the short side is drawn from {low} to {high}: they must be positive and in order.")
+        if released and shape[0] != shape[1]:
+            raise ValueError(f"the released protocol takes square crops; not {shape[0]} × {shape[1]}.")
         self.low = low
         self.high = high
         self.inverse = inverse
         self.shape = shape
+        self.released = released
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        side = self.draw(generator)
+        side = self.side(uniform(0.0, 1.0, generator, self))
+        if self.released:
+            return resize_to_floats(clip, released_size(clip.shape[2], clip.shape[3], side))
         short = min(self.shape)
         target = (side * self.shape[0] // short, side * self.shape[1] // short)
         return resize(clip, cover((clip.shape[2], clip.shape[3]), target))
 
-    def draw(self, generator: Generator | None) -> int:
-        """A length of the short side."""
+    def side(self, draw: float) -> int:
+        """The length of the short side for a number drawn from 0 to 1."""
         if self.inverse:
-            return round(1.0 / uniform(1.0 / self.high, 1.0 / self.low, generator, self))
-        return round(uniform(float(self.low), float(self.high), generator, self))
+            return round(1.0 / (1.0 / self.high + (1.0 / self.low - 1.0 / self.high) * draw))
+        return round(self.low + (self.high - self.low) * draw)
 
 
 def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
@@ -77,6 +86,13 @@ def resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c
         return clip
     frames = clip.transpose(0, 1)
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=False).transpose(0, 1)
+
+
+def resize_to_floats(clip: Num[Tensor, "3 t h w"], size: Size) -> Float[Tensor, "3 t H W"]:
+    """`resize_plain` without rounding: bytes become floats from 0 to 1, a frame at a time to spare memory."""
+    if clip.is_floating_point():
+        return resize_plain(clip, size)
+    return torch.cat([resize_plain(frame.float() / 255.0, size) for frame in clip.split(1, dim=1)], dim=1)
 
 
 def released_size(height: int, width: int, short: int) -> Size:
