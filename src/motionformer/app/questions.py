@@ -12,6 +12,7 @@ from motionformer.predict import Predictor
 from motionformer.predict.windows import model_windows
 from motionformer.trace import Clip, Comparison, Trace, open_clip, trace
 from motionformer.trace.query import Point
+from motionformer.trace.result import Scale
 
 Shown = TypeVar("Shown")
 POINTED = ("trajectory", "rollout")
@@ -32,6 +33,7 @@ class Asked:
     layer: str = "last"
     head: str = "mean"
     label: str | None = None
+    scale: Scale = "relative"
 
 
 class Models:
@@ -97,6 +99,7 @@ def _trace(name: str, model: Motionformer, video: PageVideo, asked: Asked) -> Tr
             what=asked.what,
             label=asked.label,
             name=name,
+            scale=asked.scale,
         )
     except TraceError as error:
         raise TraceError(f"{name}: {error}") from error
