@@ -12,7 +12,6 @@ from motionformer.predict import Predictor
 from motionformer.predict.windows import model_windows
 from motionformer.trace import Clip, Comparison, Trace, open_clip, trace
 from motionformer.trace.query import Point
-from motionformer.trace.result import Scale
 
 Shown = TypeVar("Shown")
 POINTED = ("trajectory", "rollout")
@@ -33,7 +32,7 @@ class Asked:
     layer: str = "last"
     head: str = "mean"
     label: str | None = None
-    scale: Scale = "relative"
+    scale: str = "relative"
 
 
 class Models:

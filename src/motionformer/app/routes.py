@@ -10,7 +10,7 @@ import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from PIL import Image
 from starlette.applications import Starlette
@@ -28,7 +28,7 @@ from motionformer.app.video import PageVideo, open_upload
 from motionformer.app.visitors import Visitors
 from motionformer.errors import MotionformerError, PageError
 from motionformer.trace import KINDS, Clip, find_geometry
-from motionformer.trace.result import Scale, render_rows
+from motionformer.trace.result import render_rows
 
 PAGE = Path(__file__).parent / "page"
 FILES = {
@@ -151,7 +151,7 @@ class Api:
             layer=query.get("layer", "last"),
             head=query.get("head", "mean"),
             label=query.get("label") or None,
-            scale=cast(Scale, query.get("scale", "relative")),  # checked by `trace`
+            scale=query.get("scale", "relative"),
         )
         found = self.models.trace(self._video(request), asked)
         content = found.to_json().encode() if kind == "json" else render_rows(found.rows, f".{kind}")

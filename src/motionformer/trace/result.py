@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float64
 from torch import Tensor
@@ -15,7 +15,7 @@ from motionformer.trace.maps import SpaceTimeMap
 from motionformer.trace.paths import MIN_PEAKEDNESS
 from motionformer.trace.query import Geometry, Query
 
-Scale = Literal["relative", "absolute"]
+SCALES = ("relative", "absolute")
 """Of the heat: up to the largest weight that is shown, or against a uniform map, the same in all pictures."""
 
 
@@ -54,8 +54,8 @@ class Trace:
     per_frame: bool
     """Whether the maps of different frames are drawn to scales of their own."""
     tracks: tuple[Track, ...]
-    scale: Scale = "relative"
-    """Of the heat in pictures."""
+    scale: str = "relative"
+    """Of the heat in pictures, one of `SCALES`."""
 
     @property
     def rows(self) -> "list[Row]":

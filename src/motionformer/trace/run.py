@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import get_args
 
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -15,7 +14,7 @@ from motionformer.trace.clip import Clip, Source, open_clip
 from motionformer.trace.kinds import KINDS, Question, Shown
 from motionformer.trace.paths import MIN_PEAKEDNESS, expected_path, path_covariance, peak_path, peakedness
 from motionformer.trace.query import Geometry, Point, Query, find_geometry
-from motionformer.trace.result import Scale, Trace, Track
+from motionformer.trace.result import SCALES, Trace, Track
 from motionformer.video.transforms import eval_transform
 from motionformer.weights.load import load_model, short_name
 
@@ -31,7 +30,7 @@ def trace(
     what: str = "trajectory",
     label: Which | None = None,
     name: str | None = None,
-    scale: Scale = "relative",
+    scale: str = "relative",
 ) -> Trace:
     """Where `model` looks in `clip`.
 
@@ -56,8 +55,8 @@ def trace(
     Raises:
         TraceError: a question that the model or the clip cannot answer.
     """
-    if scale not in get_args(Scale):
-        raise TraceError(f"`scale` ({scale!r}) must be one of {', '.join(get_args(Scale))}.")
+    if scale not in SCALES:
+        raise TraceError(f"`scale` ({scale!r}) must be one of {', '.join(SCALES)}.")
     if what not in KINDS:
         raise TraceError(f"there is no {what!r} to show; there are {', '.join(KINDS)}.")
     kind = KINDS[what]
