@@ -28,7 +28,7 @@ from motionformer.evaluation.computing import Precision, find_device
 from motionformer.evaluation.views import with_views
 from motionformer.models import Motionformer
 from motionformer.predict.live import latest_windows
-from motionformer.predict.names import LabelSource, find_names
+from motionformer.predict.names import LabelSource, find_names, labels_beside
 from motionformer.predict.prediction import Prediction
 from motionformer.predict.scoring import Scorer, batched
 from motionformer.predict.timeline import Timeline
@@ -84,7 +84,10 @@ class Predictor:
         cls, source: str | Path, device: str | torch.device | None = None, **options: Any
     ) -> "Predictor":
         """With the weights that `load_model` finds under this name or path."""
-        return cls(load_model(source), device=device, **options)
+        model = load_model(source)
+        if options.get("labels") is None:
+            options["labels"] = labels_beside(source, model.config)
+        return cls(model, device=device, **options)
 
     @overload  # a str is an iterable of str too, but the first that fits counts
     def __call__(  # type: ignore[overload-overlap]
