@@ -102,7 +102,9 @@ def test_a_click_in_any_frame_draws_its_trajectory_for_both_models(tab: Any) -> 
 def test_a_map_that_is_near_uniform_has_no_path_and_the_page_says_so(tab: Any) -> None:
     pick(tab, "ready-1")
     click(tab, 4)
-    peaks = tab.evaluate("state.traces.map((trace) => trace.tracks[0].token_frames.map((frame) => frame.peak !== null))")
+    peaks = tab.evaluate(
+        "state.traces.map((trace) => trace.tracks[0].token_frames.map((frame) => frame.peak !== null))"
+    )
     assert all(peaks[0])
     assert not any(peaks[1])
     notes = tab.locator(".viewer .note")

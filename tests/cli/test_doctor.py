@@ -1,6 +1,7 @@
 """`motionformer doctor`"""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -52,6 +53,15 @@ def test_too_old_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: "0.1" if name == "kornia" else installed(name))
     assert any(text.startswith("kornia>=") for text in doctor.examine()["extras"]["benchmark"]["missing"])
+
+
+def test_nothing_says_to_install_a_package_by_our_name() -> None:
+    """Nothing is published under it: a stranger's package would be fetched."""
+    root = Path(__file__).parents[2]
+    files = [*root.glob("src/**/*.py"), *root.glob("docs/**/*.md"), *root.glob("examples/**/*.py"), root / "README.md"]
+    told = re.compile(r"pip install[^\n]* '?motionformer(\[\w+\])?'?(\s|$|`)")
+    assert len(files) > 200
+    assert [str(file) for file in files if told.search(file.read_text(encoding="utf-8"))] == []
 
 
 class TestInstallCommand:
@@ -109,7 +119,7 @@ class TestInstallCommand:
         assert "motionformer" not in said
 
     def test_metadata_of_pip(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The file that PEP 610 describes, read as pip writes it; without it, or with a broken one, nothing is known."""
+        """The file that PEP 610 describes, as pip writes it; without it, or with a broken one, nothing is known."""
 
         class Installed:
             text: str | None = '{"dir_info": {"editable": true}, "url": "file:///a"}'
@@ -119,6 +129,10 @@ class TestInstallCommand:
 
         monkeypatch.undo()
         monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
-        for text, wanted in ((Installed.text, {"dir_info": {"editable": True}, "url": "file:///a"}), (None, {}), ("{", {})):
+        for text, wanted in (
+            (Installed.text, {"dir_info": {"editable": True}, "url": "file:///a"}),
+            (None, {}),
+            ("{", {}),
+        ):
             monkeypatch.setattr(Installed, "text", text)
             assert extras._source.__wrapped__() == wanted

@@ -99,7 +99,7 @@ def write_something(file: Path, count: int) -> None:
 def write_epic(folder: Path, counts: dict[str, int]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for task, count in counts.items():
-        lines = [f'{i},{name},"[\'{name}\']"\n' for i, name in reversed(list(enumerate(words(count, task))))]
+        lines = [f"{i},{name},\"['{name}']\"\n" for i, name in reversed(list(enumerate(words(count, task))))]
         (folder / f"EPIC_100_{task}_classes.csv").write_text("id,key,instances\n" + "".join(lines))
 
 

@@ -48,7 +48,7 @@ def draw_filmstrip(rows: Sequence[Row]) -> Figure:
     tall = [PANEL * row.trace.geometry.frame[0] / row.trace.geometry.frame[1] for row in rows]
     shown = [[row.trace.clip.numbers[i] for i in row.trace.shown_frames] for row in rows]
     headed = [i == 0 or shown[i] != shown[i - 1] for i in range(len(rows))]
-    label_width = 0.16 + LETTER * max(len(line) for row in rows for line in sum(_all_lines(row), []))
+    label_width = 0.16 + LETTER * max(len(line) for row in rows for part in _all_lines(row) for line in part)
     width = label_width + columns * (PANEL + GAP) + GAP
     height = sum(tall) + len(rows) * (BAR + GAP) + HEADER * sum(headed) + FOOTER
     figure = Figure(figsize=(width, height), facecolor="white")
@@ -83,9 +83,9 @@ def draw_panel(ax: Axes, trace: Trace, track: Track, f: int, shown: int, upto: i
         if trace.query.token_frame == f:
             _draw_query(ax, trace)
     if not track.has_peak[f]:
-        ax.text(
-            width / 2, height * 0.97, FLAT, fontsize=6.5, color=INK, ha="center", va="bottom", zorder=7
-        ).set_bbox({"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.2})
+        ax.text(width / 2, height * 0.97, FLAT, fontsize=6.5, color=INK, ha="center", va="bottom", zorder=7).set_bbox(
+            {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.2}
+        )
     ax.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set(color="#9aa3b2", linewidth=0.6)

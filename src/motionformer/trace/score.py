@@ -70,8 +70,8 @@ def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progre
     whole = torch.cat([is_whole for _, is_whole, _ in places])
     peaked = torch.cat([has_peak for _, _, has_peak in places]).double().mean()
     shape = model.config.depth, model.config.num_heads
-    means = (_mean(of_path, shape) for path in errors for of_path in (path, path[whole]))
-    return PathErrors(*means, peaked=float(peaked))
+    means = [_mean(of_path, shape) for path in errors for of_path in (path, path[whole])]
+    return PathErrors(means[0], means[1], means[2], means[3], float(peaked))
 
 
 def torus_distance(a: Float[Tensor, "*#place 2"], b: Float[Tensor, "*#place 2"], size: int) -> Float[Tensor, "*place"]:
