@@ -110,19 +110,28 @@ def test_a_map_that_is_near_uniform_has_no_path_and_the_page_says_so(tab: Any) -
     notes = tab.locator(".viewer .note")
     assert not notes.nth(0).is_visible()
     assert notes.nth(1).inner_text().startswith("No path: near uniform")
-    flat, white = pixels(tab, 0, 1), "(p) => p[0] === 255 && p[1] === 255 && p[2] === 255"
-    counts = tab.evaluate(
-        f"""[0, 1].map((model) => {{
+    flat = pixels(tab, 0, 1)
+    whites = tab.evaluate(
+        """[0, 1].map((model) => {
             const canvas = document.querySelectorAll('.viewer')[model].querySelectorAll('.strip canvas')[0];
             const part = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height * 0.85).data;
-            const is = {white};
-            let n = 0;
-            for (let i = 0; i < part.length; i += 4) n += is(part.slice(i, i + 3));
-            return n;
-        }})"""
+            let count = 0;
+            for (let i = 0; i < part.length; i += 4) count += part[i] + part[i + 1] + part[i + 2] === 3 * 255;
+            return count;
+        })"""
     )
-    assert counts[0] > 20  # the line, its points and the ellipse
-    assert counts[1] == 0
+    assert whites[0] > 20  # the line, its points and the ellipse
+    assert whites[1] == 0
+    opacities = tab.evaluate(
+        """state.traces.map((trace) => {
+            const found = heat(trace, 0);
+            const pixels = found.getContext('2d').getImageData(0, 0, found.width, found.height).data;
+            return Math.max(...pixels.filter((_, i) => i % 4 === 3));
+        })"""
+    )
+    assert opacities == [205, 0]  # the flat map is not hot everywhere
+    tab.evaluate("window.kept = drawFlat; drawFlat = () => {}; draw(); drawFlat = window.kept; null")
+    assert pixels(tab, 0, 1) != flat  # its frames were labelled
     click(tab, 1)
     assert pixels(tab, 0, 1) != flat  # the query is in this frame now
     tab.select_option("#scale", "absolute")
