@@ -1,4 +1,5 @@
-"""Draws trace-schemes.png and trace-kinds.png from trained tiny models, which `motionformer reproduce a4` makes.
+"""Draws trace-flat.png from the shipped model and an untrained one, trace-schemes.png and trace-kinds.png from trained
+tiny models, which `motionformer reproduce a4` makes.
 
 motionformer reproduce a4
 python docs/figures/draw_trace.py runs/reproduce/runs
@@ -7,6 +8,9 @@ python docs/figures/draw_trace.py runs/reproduce/runs
 import sys
 from pathlib import Path
 
+import torch
+
+from motionformer import create_model
 from motionformer.trace import Comparison, compare, trace
 
 HERE = Path(__file__).parent
@@ -15,9 +19,12 @@ SEED = "seed-1"  # results-a4-maps.png shows seed 0
 
 
 def main() -> None:
+    torch.manual_seed(0)
+    pair = {"motion-tiny": "motion-tiny", "untrained": create_model("motionformer-tiny")}
+    compare(pair, CLIP, layer="mean", scale="absolute").save(HERE / "trace-flat.png")
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/reproduce/runs")
     if not (folder / "motion-easy").is_dir():
-        print(f"trace pictures are left as they are: no models in {folder} ({__doc__.splitlines()[2]})")
+        print(f"trace pictures are left as they are: no models in {folder} ({__doc__.splitlines()[3]})")
         return
     models = {
         "trajectory": folder / "motion-easy" / SEED / "model",

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import torch
 
 from motionformer import create_model
 from motionformer.app import Limits
@@ -59,10 +60,15 @@ class Page:
 Run = Callable[..., AbstractContextManager[Page]]
 
 
-def small_model(attention: str = "trajectory") -> Motionformer:
-    return create_model(
+def small_model(attention: str = "trajectory", noise: float = 0.0) -> Motionformer:
+    """Untrained, so its maps are near uniform; with noise, they have peaks."""
+    model = create_model(
         "motionformer-tiny", depth=2, dim=24, num_heads=3, attention=attention, num_classes=len(CLASSES), labels=CLASSES
     ).eval()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data.add_(noise * torch.randn(parameter.shape, generator=generator))
+    return model
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from tests.app.conftest import Page, run_page, small_model
 
 sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install 'motionformer[test]'"
+    "playwright.sync_api", reason="playwright is not installed: pip install -c constraints.txt -e '.[test]'"
 )
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH, and CHROMIUM names none")
@@ -21,7 +21,7 @@ PATIENCE = 60_000  # milliseconds: of a machine that does other things too; noth
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Page]:
-    with run_page({"one": small_model(), "other": small_model("divided")}) as page:
+    with run_page({"one": small_model(noise=0.5), "other": small_model("divided")}) as page:
         yield page
 
 
@@ -97,6 +97,49 @@ def test_a_click_in_any_frame_draws_its_trajectory_for_both_models(tab: Any) -> 
     click(tab, 1)
     assert tab.evaluate("state.traces[0].query.frame") == 1
     assert pixels(tab, 3) != drawn[3]
+
+
+def test_a_map_that_is_near_uniform_has_no_path_and_the_page_says_so(tab: Any) -> None:
+    pick(tab, "ready-1")
+    click(tab, 4)
+    peaks = tab.evaluate(
+        "state.traces.map((trace) => trace.tracks[0].token_frames.map((frame) => frame.peak !== null))"
+    )
+    assert all(peaks[0])
+    assert not any(peaks[1])
+    notes = tab.locator(".viewer .note")
+    assert not notes.nth(0).is_visible()
+    assert notes.nth(1).inner_text().startswith("No path: near uniform")
+    flat = pixels(tab, 0, 1)
+    whites = tab.evaluate(
+        """[0, 1].map((model) => {
+            const canvas = document.querySelectorAll('.viewer')[model].querySelectorAll('.strip canvas')[0];
+            const part = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height * 0.85).data;
+            let count = 0;
+            for (let i = 0; i < part.length; i += 4) count += part[i] + part[i + 1] + part[i + 2] === 3 * 255;
+            return count;
+        })"""
+    )
+    assert whites[0] > 20  # the line, its points and the ellipse
+    assert whites[1] == 0
+    opacities = tab.evaluate(
+        """state.traces.map((trace) => {
+            const found = heat(trace, 0);
+            const pixels = found.getContext('2d').getImageData(0, 0, found.width, found.height).data;
+            return Math.max(...pixels.filter((_, i) => i % 4 === 3));
+        })"""
+    )
+    assert opacities == [205, 0]  # the flat map is not hot everywhere
+    tab.evaluate("window.kept = drawFlat; drawFlat = () => {}; draw(); drawFlat = window.kept; null")
+    assert pixels(tab, 0, 1) != flat  # its frames were labelled
+    click(tab, 1)
+    assert pixels(tab, 0, 1) != flat  # the query is in this frame now
+    tab.select_option("#scale", "absolute")
+    settle(tab)
+    assert tab.evaluate("state.traces[0].scale") == "absolute"
+    assert "16 times" in tab.inner_text("#legend")
+    tab.select_option("#scale", "relative")
+    settle(tab)
 
 
 def test_the_path_grows_on_the_stage(tab: Any) -> None:

@@ -286,6 +286,7 @@ def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
         ({"x": "nan", "y": 3}, "outside the frame"),
         ({"x": 5, "y": 3, "what": "dreams"}, "there is no 'dreams' to show"),
         ({"x": 5, "y": 3, "format": "exe"}, "a trace is written as png"),
+        ({"x": 5, "y": 3, "scale": "loud"}, "must be one of relative, absolute"),
         ({}, "say which point to follow"),
     ],
 )

@@ -39,6 +39,19 @@ def test_files_and_a_table(model: str, tmp_path: Path) -> None:
     assert json.loads(numbers.read_text())["query"]["row"] == 1
 
 
+def test_a_map_that_shows_nothing_is_called_so(model: str) -> None:
+    out = " ".join(run("motion:easy/3", "--model", model).split())
+    assert out.count("near uniform") == 5  # each token frame, and what it means
+    assert "no path to draw" in out
+    out = run("motion:easy/3", "--model", "motion-tiny", "--layer", "mean")
+    assert "near uniform" not in out
+
+
+def test_the_scale_of_the_heat(model: str) -> None:
+    assert json.loads(run("motion:easy/3", "--model", model, "--scale", "absolute", "--json"))["scale"] == "absolute"
+    assert json.loads(run("motion:easy/3", "--model", model, "--json"))["scale"] == "relative"
+
+
 def test_several_models_and_json(model: str) -> None:
     out = run("motion:hard/12", "--model", model, "--compare", model, "--layer", "all", "--head", "2", "--json")
     first, second = json.loads(out)

@@ -8,7 +8,7 @@ import torch
 from motionformer.errors import TraceError
 from motionformer.trace.choice import choose_heads, choose_layers, pick_all
 from motionformer.trace.maps import split_row
-from motionformer.trace.paths import ellipse, expected_path, path_covariance, peak_path
+from motionformer.trace.paths import MIN_PEAKEDNESS, ellipse, expected_path, path_covariance, peak_path, peakedness
 from motionformer.trace.score import mean_places, torus_distance
 
 
@@ -65,6 +65,18 @@ class TestPaths:
         share = (0.4 - 1 / 49) / (0.6 - 1 / 49 + 0.4 - 1 / 49)
         wanted = [[14.0 + share * 8.0, 28.0], [14.0, 28.0], [14.0, 28.0 + share * 16.0]]
         torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
+
+    def test_how_much_is_in_the_peak(self) -> None:
+        """Nothing of a uniform map; all but its uniform part where one patch gets everything; a faint peak is faint."""
+        maps = torch.full((4, 49), 1 / 49, dtype=torch.float64)
+        maps[1] = torch.eye(49, dtype=torch.float64)[30]
+        maps[2] = 0.8 / 49
+        maps[2, 30] += 0.2
+        maps[3, ::2] *= 1.1  # rough everywhere; its largest weight is in the corner
+        maps[3] /= maps[3].sum()
+        found = peakedness(maps, self.grid(), (4.0, 8.0)).tolist()
+        assert found == pytest.approx([0.0, 48 / 49, 0.2 - 0.2 / 49, 5 * (maps[3, 0].item() - 1 / 49)], abs=1e-12)
+        assert found[3] < MIN_PEAKEDNESS < found[2]
 
     @staticmethod
     def grid() -> torch.Tensor:

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,9 @@ import av
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.patches import Ellipse
 from PIL import Image
 
 from motionformer import create_model
@@ -18,17 +22,18 @@ from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.trace import compare, path_error, trace
 from motionformer.trace.animate import draw_frames
-from motionformer.trace.draw import draw_filmstrip
+from motionformer.trace.draw import draw_filmstrip, heat
 from motionformer.trace.gradcam import Label, grad_cam
 from motionformer.weights import load_model
 
 TINY = ("motionformer-tiny", "joint-tiny", "divided-tiny")
 
 
-def make(name: str = "motionformer-tiny", **changes: object) -> Motionformer:
+def make(name: str = "motionformer-tiny", noise: float = 0.2, **changes: object) -> Motionformer:
+    """Untrained; with more noise, its maps have peaks."""
     model = create_model(name, depth=2, dim=24, num_heads=3, **changes)
     for parameter in model.parameters():
-        parameter.data.add_(0.2 * torch.randn_like(parameter))
+        parameter.data.add_(noise * torch.randn_like(parameter))
     return model
 
 
@@ -243,7 +248,8 @@ class TestFiles:
             found.save(tmp_path / "nowhere" / "t.json")
 
     def test_pictures_and_json_show_where_it_looks_most(self) -> None:
-        found = trace(make(), "motion:easy/3")
+        found = trace(load_model("motion-tiny"), "motion:easy/3", layer="mean")
+        assert found.tracks[0].has_peak.all()
         peak = found.tracks[0].peak
         assert not torch.equal(peak, found.tracks[0].path)
         lines = [line.get_xydata() for line in draw_filmstrip(found.rows).axes[0].get_lines()]
@@ -265,10 +271,103 @@ class TestFiles:
             found.to_png()
 
 
+class TestNearUniform:
+    """A map that is the same everywhere is not drawn as if it went somewhere."""
+
+    @pytest.mark.parametrize("name", TINY)
+    def test_an_untrained_model_has_no_path(self, name: str) -> None:
+        found = trace(create_model(name), "motion:easy/5", layer="mean", name="model")
+        [track] = found.tracks
+        assert not track.has_peak.any()
+        assert track.peak.isnan().all()
+        assert found.note(track) == "no path: near uniform"
+        [written] = json.loads(found.to_json())["tracks"]
+        assert written["note"] == "no path: near uniform"
+        for frame in written["token_frames"]:
+            assert frame["peak"] is None
+            assert frame["reason"] == "the map is near uniform"
+            assert 0 <= frame["peakedness"] < 0.05
+        figure = draw_filmstrip(found.rows)
+        for ax in figure.axes[:4]:
+            assert drawn(ax) <= {"#00d68f", "#e4003a"}  # the truth and the query, nothing of the model
+            assert [text.get_text() for text in ax.texts] == ["near uniform"]
+        assert "no path: near\nuniform" in "\n".join(text.get_text() for text in figure.texts)
+        assert "where it looks most" not in [text.get_text() for text in figure.legends[0].get_texts()]
+        assert not any(heat(found, track, f).any() for f in range(4))
+
+    def test_a_trained_model_has_one(self) -> None:
+        found = trace(load_model("motion-tiny"), "motion:easy/5", layer="mean")
+        assert found.note(found.tracks[0]) is None
+        figure = draw_filmstrip(found.rows)
+        assert all("#ffffff" in drawn(ax) and not ax.texts for ax in figure.axes[:4])
+        assert "where it looks most" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+    def test_a_path_has_a_gap_where_a_frame_is_flat(self) -> None:
+        found = trace(load_model("motion-tiny"), "motion:easy/5", layer="mean")
+        [track] = found.tracks
+        peak, share = track.peak.clone(), track.peakedness.clone()
+        peak[1], share[1] = torch.nan, 0.01
+        found = replace(found, tracks=(replace(track, peak=peak, peakedness=share),))
+        assert found.note(found.tracks[0]) == "no path: near uniform in 1 of 4 token frames"
+        frames = found.to_dict()["tracks"][0]["token_frames"]
+        assert [frame["peak"] is None for frame in frames] == [False, True, False, False]
+        axes = draw_filmstrip(found.rows).axes[:4]
+        lines = [line.get_xydata() for line in axes[0].get_lines() if len(line.get_xydata()) == 4]
+        assert any(np.isnan(line[1]).all() and np.isfinite(line[[0, 2, 3]]).all() for line in lines)
+        assert [len(ax.texts) for ax in axes] == [0, 1, 0, 0]
+        assert [any(isinstance(patch, Ellipse) for patch in ax.patches) for ax in axes] == [True, False, True, True]
+
+    @pytest.mark.parametrize("what", ["class-token", "rollout"])
+    def test_other_kinds_are_not_hot_everywhere(self, what: str) -> None:
+        found = trace(create_model("motionformer-tiny"), "motion:easy/5", what=what)
+        assert found.note(found.tracks[0]) == "near uniform"
+        assert not any(heat(found, found.tracks[0], f).any() for f in range(4))
+        assert len(draw_frames(found.rows)) == 8
+
+    def test_frames_without_evidence_say_so(self) -> None:
+        found = trace(load_model("motion-tiny"), "motion:easy/5", what="gradcam")
+        [track] = found.tracks
+        track = replace(track, map=replace(track.map, mass=torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)))
+        track = replace(track, peakedness=torch.tensor([0.01, 0.0, 0.3, 0.3], dtype=torch.float64))
+        frames = replace(found, tracks=(track,)).to_dict()["tracks"][0]["token_frames"]
+        reasons = ["the map is near uniform", "the frame gets no weight", None, None]
+        assert [frame["reason"] for frame in frames] == reasons
+
+    @pytest.mark.parametrize("what", ["trajectory", "class-token"])
+    def test_heat_against_a_uniform_map(self, what: str) -> None:
+        """Doublings of a uniform map, of the frame or of the clip; 16 times and more is the hottest."""
+        found = trace(load_model("motion-tiny"), "motion:easy/5", what=what, layer=2, scale="absolute")
+        [track] = found.tracks
+        for f in range(4):
+            shown = heat(found, track, f)
+            for i, level in enumerate(shown.flat):
+                share = float(track.map.space[f, i]) * 36
+                if what != "trajectory":
+                    share *= float(track.map.mass[f]) * 4
+                assert level == pytest.approx(min(max(np.log2(share), 0.0), 4.0) / 4.0)
+        assert 0 < shown.max() <= 1
+        [caption] = [text.get_text() for text in draw_filmstrip(found.rows).texts if "heat" in text.get_text()]
+        assert caption == "heat, absolute: 1 to 16 × uniform over the " + ("frame" if what == "trajectory" else "clip")
+        assert found.to_dict()["scale"] == "absolute"
+
+    def test_pictures_say_which_scale(self) -> None:
+        relative = trace(make(), "motion:easy/5")
+        captions = [text.get_text() for text in draw_filmstrip(relative.rows).texts]
+        assert "heat, relative: 0 to the frame's largest weight" in captions
+        with pytest.raises(TraceError, match=r"`scale` \('loud'\) must be one of relative, absolute"):
+            trace(make(), "motion:easy/5", scale="loud")
+
+
+def drawn(ax: Axes) -> set[str]:
+    """The colours of all lines, rectangles and ellipses of a panel but its border."""
+    lines = {to_hex(line.get_color()) for line in ax.get_lines()}
+    return lines | {to_hex(patch.get_edgecolor()) for patch in ax.patches}
+
+
 class TestPathError:
     @pytest.mark.parametrize("of", ["path", "peak"])
     def test_equals_a_loop_over_clips(self, of: str) -> None:
-        model, benchmark = make(), MotionBenchmark("easy", "val", 3)
+        model, benchmark = make(noise=0.5), MotionBenchmark("easy", "val", 3)
         both = path_error(model, benchmark)
         errors = {"path": both.everywhere, "peak": both.peak_everywhere}[of]
         wanted, stay = [], []
@@ -298,6 +397,8 @@ class TestPathError:
         assert errors.peak_whole.overall < 0.7 * errors.peak_whole.stay
         assert errors.peak_everywhere.overall < 0.8 * errors.peak_everywhere.stay
         assert errors.whole.overall > errors.whole.stay
+        assert errors.peaked > 0.95
+        assert path_error(create_model("motionformer-tiny"), MotionBenchmark("easy", "test", 4)).peaked == 0.0
 
     def test_of_no_clips(self) -> None:
         with pytest.raises(TraceError, match="no clips"):

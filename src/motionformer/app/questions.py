@@ -32,6 +32,7 @@ class Asked:
     layer: str = "last"
     head: str = "mean"
     label: str | None = None
+    scale: str = "relative"
 
 
 class Models:
@@ -97,6 +98,7 @@ def _trace(name: str, model: Motionformer, video: PageVideo, asked: Asked) -> Tr
             what=asked.what,
             label=asked.label,
             name=name,
+            scale=asked.scale,
         )
     except TraceError as error:
         raise TraceError(f"{name}: {error}") from error

@@ -151,6 +151,7 @@ class Api:
             layer=query.get("layer", "last"),
             head=query.get("head", "mean"),
             label=query.get("label") or None,
+            scale=query.get("scale", "relative"),
         )
         found = self.models.trace(self._video(request), asked)
         content = found.to_json().encode() if kind == "json" else render_rows(found.rows, f".{kind}")

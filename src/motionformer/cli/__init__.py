@@ -28,6 +28,7 @@ from motionformer.cli import (
     track,
     train,
 )
+from motionformer.cli.extras import install_command
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -114,7 +115,7 @@ def main() -> None:
         extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        _fail(f"this command needs {error.name}: pip install 'motionformer[{extra}]'")
+        _fail(f"this command needs {error.name}: {install_command(extra)}")
 
 
 def _print_any_name() -> None:

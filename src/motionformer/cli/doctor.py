@@ -5,11 +5,12 @@ import json as json_module
 import os
 import platform
 import shutil
-from collections import defaultdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from motionformer.cli.extras import PACKAGE, install_command, requirements_of
 
 CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg", "png")
 
@@ -75,7 +76,7 @@ def _pyav() -> dict[str, Any]:
 
 def _torchcodec() -> dict[str, Any]:
     if _version("torchcodec") is None:
-        return {"works": False, "reason": "not installed", "get": "pip install 'motionformer[torchcodec]'"}
+        return {"works": False, "reason": "not installed", "get": install_command("torchcodec")}
     try:
         importlib.import_module("torchcodec.decoders")
     except Exception as error:  # it raises what its libraries raise; whatever it is belongs in the report
@@ -120,25 +121,22 @@ def _memory() -> int | None:
 
 def _extras() -> dict[str, dict[str, Any]]:
     """For each extra of this package: what of it is missing or too old, and the command that gets it."""
-    from importlib.metadata import metadata, requires
+    from importlib.metadata import metadata
 
+    found = {}
+    for extra in metadata(PACKAGE).get_all("Provides-Extra") or []:
+        missing = [text for text in requirements_of(extra) if not _is_installed(text)]
+        found[extra] = {"missing": missing, "get": install_command(extra) if missing else None}
+    return found
+
+
+def _is_installed(text: str) -> bool:
+    """Whether a requirement such as `kornia>=0.8` is there."""
     from packaging.requirements import Requirement
 
-    missing: dict[str, list[str]] = defaultdict(list)
-    extras = metadata("motionformer").get_all("Provides-Extra") or []
-    for text in requires("motionformer") or []:
-        requirement = Requirement(text)
-        for extra in extras:
-            marker = requirement.marker
-            if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
-                continue
-            version = _version(requirement.name)
-            if version is None or not requirement.specifier.contains(version, prereleases=True):
-                missing[extra].append(f"{requirement.name}{requirement.specifier}")
-    return {
-        extra: {"missing": missing[extra], "get": f"pip install 'motionformer[{extra}]'" if missing[extra] else None}
-        for extra in extras
-    }
+    requirement = Requirement(text)
+    version = _version(requirement.name)
+    return version is not None and requirement.specifier.contains(version, prereleases=True)
 
 
 def _print_report(report: dict[str, Any]) -> None:

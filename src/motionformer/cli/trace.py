@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from motionformer.trace import Trace
 
 
+class ScaleName(str, Enum):
+    """What the heat is measured against."""
+
+    relative = "relative"
+    absolute = "absolute"
+
+
 class What(str, Enum):
     """What to show."""
 
@@ -26,7 +33,8 @@ TRACE_HELP = """Show where a model looks: the trajectory of a point, or what the
 CLIP is a video file, a folder of frames, or a built-in clip such as `motion:hard/12`, whose object is followed unless
 `--at` says otherwise and whose true path is drawn beside the expected one. `--frame` is a frame of the video, from 0;
 the model's clip is placed around it. `--out` says by its suffix what is written: png, pdf or svg (filmstrip), gif or
-mp4 (clip), json (everything).
+mp4 (clip), json (everything). A map that is near uniform has no path: none is drawn, and the table, the pictures and
+the JSON say so.
 
 **Examples**
 
@@ -37,6 +45,8 @@ mp4 (clip), json (everything).
     motionformer trace motion:hard/12 --model trajectory/ --compare joint/ --compare divided/ --out three.png
 
     motionformer trace clip.mp4 --model my-model --what gradcam --label "playing tennis" --out evidence.png
+
+    motionformer trace clip.mp4 --model my-model --what class-token --scale absolute --out class.png
 """
 
 
@@ -51,6 +61,9 @@ def trace(
     what: Annotated[What, typer.Option(help="What to show.")] = What.trajectory,
     label: Annotated[str | None, typer.Option(help="Class for gradcam, by name or number; else the predicted.")] = None,
     protocol: ProtocolOption = None,
+    scale: Annotated[
+        ScaleName, typer.Option(help="Heat up to the largest weight, or from a uniform map to 16 times it.")
+    ] = ScaleName.relative,
     compare: Annotated[list[str] | None, typer.Option(help="Another model on the same clip; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print paths and maps as JSON.")] = False,
 ) -> None:
@@ -78,6 +91,7 @@ def trace(
                     what=what.value,
                     label=label,
                     protocol=protocol_value(protocol),
+                    scale=scale.value,
                 )
             )
         found = traces[0] if len(traces) == 1 else Comparison(tuple(traces))
@@ -103,24 +117,33 @@ def parse_point(text: str) -> tuple[float, float]:
 
 
 def _print_trace(trace: "Trace") -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+
+    from motionformer.trace.paths import MIN_PEAKEDNESS
 
     what = trace.what if trace.label is None else f"{trace.what}, class {trace.label}"
     if trace.query is not None:
         query = trace.query
         what += f" of {query.x:.1f},{query.y:.1f} in frame {trace.clip.numbers[query.frame]}"
-    table = Table(title=f"{trace.model}: {what}", title_justify="left")
-    for column in ("layer", "head", "frames", "share", "looks most at", "mean", "±x", "±y"):
+    table = Table(title=f"{trace.model}: {what}", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("layer", "head", "frames", "share", "peak", "looks most at", "mean", "±x", "±y"):
         table.add_column(column, justify="right", no_wrap=True)
     for track in trace.tracks:
         for f in range(len(track.path)):
             tubelet = trace.geometry.tubelet
             numbers = trace.clip.numbers[f * tubelet : (f + 1) * tubelet]
             spread = track.covariance[f].diagonal().sqrt().tolist()
-            places = ["{:.1f}, {:.1f}".format(*path[f].tolist()) for path in (track.peak, track.path)]
+            peak = "{:.1f}, {:.1f}".format(*track.peak[f].tolist()) if track.has_peak[f] else "near uniform"
+            places = [f"{float(track.peakedness[f]):.1%}", peak, "{:.1f}, {:.1f}".format(*track.path[f].tolist())]
             places += [f"{value:.1f}" for value in spread]
             frames = "–".join(map(str, sorted({numbers[0], numbers[-1]})))
             table.add_row(track.layer, track.head, frames, f"{float(track.map.mass[f]):.0%}", *places)
         table.add_section()
     Console().print(table)
+    if not all(track.has_peak.all() for track in trace.tracks):
+        typer.echo(
+            f"near uniform: the peak holds less than {MIN_PEAKEDNESS:.0%} of the frame's map beyond a uniform one, so"
+            " there is no place to name and no path to draw."
+        )

@@ -42,7 +42,8 @@ def names_by_index(pairs: Iterable[tuple[str, object, int | None]], file: Path, 
 
 def _names_from_json(value: object, file: Path) -> tuple[str, ...]:
     if isinstance(value, dict):
-        return names_by_index(((name, index, None) for name, index in value.items()), file)
+        # `kinetics_classnames.json` has names of several words in quotation marks of their own
+        return names_by_index(((name.strip('"'), index, None) for name, index in value.items()), file)
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return _unique(value, file)
     raise AnnotationError("a class list in JSON is a list of names or an object from name to index.", file)

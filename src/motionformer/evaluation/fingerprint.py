@@ -24,15 +24,7 @@ def model_fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "to_dict"):
-        apart = {
-            "input",
-            "labels",
-            "source",
-            "chunk_size",
-            "recompute",
-            "checkpointing",
-            "drop_path_time",
-        }  # same function
+        kept = {key: value for key, value in config.to_dict().items() if key not in SAME_FUNCTION}
         for key, only in CHOSEN_LATER.items():
             if kept.get(key) == only:
                 del kept[key]

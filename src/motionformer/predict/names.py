@@ -2,17 +2,22 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from motionformer.data import open_dataset
 from motionformer.data.class_names import names_by_index, read_class_names
 from motionformer.data.epic import CLASS_FILES
+from motionformer.data.plain_list import WHOLE_NUMBER
 from motionformer.data.record import ClassNames
+from motionformer.data.something import LABEL_FILES
 from motionformer.data.table import read_json, read_lines, read_rows
 from motionformer.data.ucf101 import CLASS_FILE
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.evaluation.classes import SINGLE, by_task
 from motionformer.models import ModelConfig
+from motionformer.weights.download import cache_folder
+from motionformer.weights.released import RELEASED
 
 Names = dict[str, tuple[str, ...]]
 """Names of the classes of every task; a model with one head has the task "class"."""
@@ -20,8 +25,66 @@ Names = dict[str, tuple[str, ...]]
 LabelSource = str | Path | Sequence[str] | Mapping[str, Sequence[str]]
 
 
+@dataclass(frozen=True)
+class DatasetClasses:
+    """Where a data set of released weights keeps the names of its classes. Its lists are its publishers': none is
+    copied into this package."""
+
+    title: str
+    num_classes: int | dict[str, int]
+    files: tuple[str, ...]
+    """Of the data set, as they are called where they are published."""
+    where: str
+
+    def find(self, folder: Path) -> Path | None:
+        """The data set's own file in a folder; the folder where it has one a task."""
+        if isinstance(self.num_classes, Mapping):
+            return folder if all((folder / name).is_file() for name in self.files) else None
+        return next((folder / name for name in self.files if (folder / name).is_file()), None)
+
+
+KINETICS = "https://storage.googleapis.com/deepmind-media/Datasets"
+DATASETS: dict[str, DatasetClasses] = {
+    "k400": DatasetClasses(
+        "Kinetics-400",
+        400,
+        ("kinetics_classnames.json",),
+        "https://dl.fbaipublicfiles.com/pyslowfast/dataset/class_names/kinetics_classnames.json, or the train.csv in"
+        f" {KINETICS}/kinetics400.tar.gz",
+    ),
+    "k600": DatasetClasses("Kinetics-600", 600, (), f"the train.csv in {KINETICS}/kinetics600.tar.gz"),
+    "ssv2": DatasetClasses(
+        "Something-Something V2",
+        174,
+        LABEL_FILES[:1],
+        "the labels.json (something-something-v2-labels.json) of the data set's download of labels",
+    ),
+    "ek": DatasetClasses(
+        "EPIC-Kitchens-100",
+        {"verb": 97, "noun": 300},
+        tuple(names[0] for names in CLASS_FILES.values()),
+        "EPIC_100_verb_classes.csv and EPIC_100_noun_classes.csv of"
+        " https://github.com/epic-kitchens/epic-kitchens-100-annotations, in one folder",
+    ),
+}
+"""By the prefix of the released models."""
+
+
 def find_names(config: ModelConfig, labels: LabelSource | None = None) -> tuple[Names, str | None]:
-    """The names, and what to tell the user where there are none: classes then go by their numbers."""
+    """The names of a model's classes.
+
+    Args:
+        config: of the model; its own names are taken where nothing else is given.
+        labels: names, or a file or folder that holds them (`read_labels`).
+
+    Returns:
+        The names by task, and what to tell the user: from which of the user's files the names of a released model are,
+        or how to get them where there are none and classes go by their numbers.
+
+    Raises:
+        EvaluationError: the names do not fit the model; it has no classes.
+        AnnotationError: a file that holds no names.
+    """
     sizes = config.num_classes if isinstance(config.num_classes, Mapping) else {SINGLE: config.num_classes}
     if any(size == 0 for size in sizes.values()):
         raise EvaluationError(
@@ -31,8 +94,52 @@ def find_names(config: ModelConfig, labels: LabelSource | None = None) -> tuple[
         return _fitting(by_task(read_labels(labels)), sizes, labels), None
     if config.labels is not None and set(sizes) == {SINGLE}:
         return {SINGLE: tuple(config.labels)}, None
+    key = _dataset_of(config)
+    found = None if key is None else _find_kept(key)
+    if key is not None and found is not None:
+        names = _fitting(by_task(read_labels(found)), sizes, found)
+        return names, f"names of the classes ({DATASETS[key].title}) are from {found}."
     numbered = {task: tuple(f"{task} {index}" for index in range(size)) for task, size in sizes.items()}
-    return numbered, "the weights do not name their classes, so they go by number; labels=FILE (--labels) names them."
+    return numbered, "the weights do not name their classes, so they go by number; " + _how_to_get(key)
+
+
+def labels_beside(source: str | Path, config: ModelConfig) -> Path | None:
+    """The data set's own file of class names beside a released checkpoint that is given by its path."""
+    path, key = Path(source).expanduser(), _dataset_of(config)
+    if key is None or config.labels is not None or not path.is_file():
+        return None
+    return DATASETS[key].find(path.parent)
+
+
+def classes_folder() -> Path:
+    """Where names of released models' classes are looked for: `classes` in the folder of downloaded weights."""
+    return cache_folder() / "classes"
+
+
+def _find_kept(key: str) -> Path | None:
+    """In the folder of classes: `k400.json`, `.csv` or `.txt`, a folder `k400`, or the data set's own file."""
+    named = (classes_folder() / f"{key}{suffix}" for suffix in ("", ".json", ".csv", ".txt"))
+    return next((path for path in named if path.exists()), None) or DATASETS[key].find(classes_folder())
+
+
+def _dataset_of(config: ModelConfig) -> str | None:
+    """The data set that released weights were trained on: by their name, or for a file by the number of classes."""
+    if config.source in RELEASED:
+        key: str = RELEASED[config.source].dataset
+        return key if DATASETS[key].num_classes == config.num_classes else None
+    if config.source != "released":
+        return None
+    return next((key for key, one in DATASETS.items() if one.num_classes == config.num_classes), None)
+
+
+def _how_to_get(key: str | None) -> str:
+    if key is None:
+        return "labels=FILE (--labels) names them."
+    known = DATASETS[key]
+    return (
+        f"the names of {known.title} are in {known.where}: give it by labels=FILE (--labels), or put it at"
+        f" {classes_folder() / key} (a folder, or a file with its suffix), where it is found from then on."
+    )
 
 
 def read_labels(source: LabelSource) -> ClassNames:
@@ -68,10 +175,10 @@ def _from_folder(folder: Path) -> ClassNames:
         return {task: _by_key(file) for task, file in files.items() if file is not None}
     if (folder / CLASS_FILE).exists():
         return _from_text(folder / CLASS_FILE)
-    names = open_dataset(folder, missing="keep").class_names
-    if not names:
-        raise AnnotationError("a folder of videos without classes names none.", folder)
-    return names
+    for file in (place / name for place in (folder, folder / "labels") for name in LABEL_FILES):
+        if file.exists():
+            return read_class_names(file)
+    return _from_dataset(folder)
 
 
 def _from_csv(file: Path) -> ClassNames:
@@ -80,7 +187,16 @@ def _from_csv(file: Path) -> ClassNames:
         return read_class_names(file)
     if {"id", "key"} <= set(columns):
         return _by_key(file)
-    return open_dataset(file, missing="keep").class_names  # a list of videos and their labels
+    return _from_dataset(file)  # a list of videos and their labels
+
+
+def _from_dataset(path: Path) -> ClassNames:
+    names = open_dataset(path, missing="keep").class_names
+    if not names:
+        raise AnnotationError("videos without classes name none.", path)
+    if all(WHOLE_NUMBER.fullmatch(name) for of_task in by_task(names).values() for name in of_task):
+        raise AnnotationError("labels its videos by number, so it does not say what the classes are called.", path)
+    return names
 
 
 def _by_key(file: Path) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from motionformer.evaluation.views import with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.predict.live import latest_windows
-from motionformer.predict.names import LabelSource, find_names
+from motionformer.predict.names import LabelSource, find_names, labels_beside
 from motionformer.predict.prediction import Prediction
 from motionformer.predict.scoring import Scorer, batched
 from motionformer.predict.timeline import Timeline
@@ -90,7 +90,10 @@ class Predictor:
         **options: Any,
     ) -> "Predictor":
         """With the weights that `load_model` finds under this name or path; `protocol` as there."""
-        return cls(load_model(source, protocol=protocol), device=device, **options)
+        model = load_model(source, protocol=protocol)
+        if options.get("labels") is None:
+            options["labels"] = labels_beside(source, model.config)
+        return cls(model, device=device, **options)
 
     @overload  # a str is an iterable of str too, but the first that fits counts
     def __call__(  # type: ignore[overload-overlap]

@@ -2,6 +2,7 @@
 from it each looks."""
 
 from pathlib import Path
+from statistics import mean
 
 import torch
 
@@ -30,6 +31,7 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
     else:
         jobs = only_finished(jobs, request)
     found: dict[str, list[float]] = {}
+    peaked: dict[str, list[float]] = {}
     for job in jobs:
         model = load_model(job.folder / "model")
         errors = _errors(model)
@@ -38,9 +40,12 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
         found.setdefault(job.row.label, []).append(errors.peak_whole.overall)
         found.setdefault(f"{job.row.label}, untrained", []).append(before.peak_whole.overall)
         found.setdefault(f"{job.row.label}, mean of the map", []).append(errors.whole.overall)
+        peaked.setdefault(job.row.label, []).append(errors.peaked)
+        peaked.setdefault("untrained", []).append(before.peaked)
         request.tell(
             f"{job.row.label}, seed {job.seed}: {errors.peak_whole.overall:.2f} patches where it looks most"
-            f" ({before.peak_whole.overall:.2f} untrained), {errors.whole.overall:.2f} on average"
+            f" ({before.peak_whole.overall:.2f} untrained), {errors.whole.overall:.2f} on average;"
+            f" the map has a peak in {errors.peaked:.0%} of the frames ({before.peaked:.0%} untrained)"
         )
     picture = request.out / f"{file_stem(experiment.id, request.scale, '', request.rows)}-maps.png"
     models: dict[str, Path] = {}
@@ -51,7 +56,8 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
     lines = [Line(label, tuple(values)) for label, values in found.items()]
     about = (
         f"how far from the disc the mean map of all layers and heads is strongest, or is on average;"
-        f" {CLIPS} test clips of {LEVEL}, frames with a whole disc"
+        f" {CLIPS} test clips of {LEVEL}, frames with a whole disc; frames in which that map has a peak and is not near"
+        f" uniform: {', '.join(f'{label} {mean(shares):.0%}' for label, shares in peaked.items())}"
     )
     return new_outcome(
         experiment,

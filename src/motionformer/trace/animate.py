@@ -13,10 +13,10 @@ from PIL import Image
 
 from motionformer.data.motion.videos import write_video
 from motionformer.evaluation.pictures import plain
-from motionformer.trace.draw import INK, draw_panel, label_lines
+from motionformer.trace.draw import INK, draw_panel, heat_caption, label_lines
 from motionformer.trace.result import Row
 
-PANEL, TITLE, GAP, MAX_COLUMNS = 2.6, 0.42, 0.08, 4  # inches
+PANEL, LINE, GAP, MAX_COLUMNS = 2.6, 0.15, 0.08, 4  # inches
 DPI = 120
 SLOWEST, FASTEST = 2.0, 25.0  # frames a second: a clip of eight frames at its own speed is over before one looks
 
@@ -37,20 +37,28 @@ def draw_frames(rows: Sequence[Row]) -> UInt8[np.ndarray, "t H W 3"]:
 def _draw_frame(rows: Sequence[Row], progress: float) -> UInt8[np.ndarray, "H W 3"]:
     columns = min(len(rows), MAX_COLUMNS)
     lines = -(-len(rows) // columns)
+    notes = [trace.note(track) for trace, track in rows]
+    title = 0.12 + LINE * (4 if any(notes) else 3)
     tall = max(PANEL * row.trace.geometry.frame[0] / row.trace.geometry.frame[1] for row in rows)
-    width, height = columns * (PANEL + GAP) + GAP, lines * (tall + TITLE + GAP)
+    width, height = columns * (PANEL + GAP) + GAP, lines * (tall + title + GAP)
     # even sides in pixels, which is what players of H.264 want
     figure = Figure(figsize=(_even(width * DPI) / DPI, _even(height * DPI) / DPI), dpi=DPI, facecolor="white")
     for i, (trace, track) in enumerate(rows):
         shown = int(progress * len(trace.clip.frames))
-        left, bottom = GAP + (i % columns) * (PANEL + GAP), height - (i // columns + 1) * (tall + TITLE + GAP) + GAP
+        left, bottom = GAP + (i % columns) * (PANEL + GAP), height - (i // columns + 1) * (tall + title + GAP) + GAP
         ax = figure.add_axes((left / width, bottom / height, PANEL / width, tall / height))
         f = shown // trace.geometry.tubelet
         draw_panel(ax, trace, track, f, shown, upto=f)
         details = ", ".join(label_lines(Row(trace, track))[1])
+        caption = [
+            textwrap.shorten(trace.model, 40),
+            f"{details} · frame {trace.clip.numbers[shown]}",
+            heat_caption(trace),
+            notes[i],
+        ]
         ax.set_title(
-            plain(f"{textwrap.shorten(trace.model, 40)}\n{details} · frame {trace.clip.numbers[shown]}"),
-            fontsize=7.5,
+            plain("\n".join(filter(None, caption))),
+            fontsize=7.0,
             color=INK,
             linespacing=1.4,
             pad=4,

@@ -20,11 +20,14 @@ from motionformer.evaluation.pictures import plain
 from motionformer.trace.paths import ellipse
 from motionformer.trace.result import Row, Trace, Track
 
+TOP = 4.0
+"""Doublings of a uniform map at which the absolute scale ends: 16 times."""
 INK, QUERY, PATH, TRUTH = "#1f2430", "#e4003a", "#ffffff", "#00d68f"
 HEAT = colormaps["inferno"]
-PANEL, GAP, HEADER, BAR, FOOTER = 1.35, 0.06, 0.24, 0.17, 0.34  # inches
+PANEL, GAP, HEADER, BAR, FOOTER = 1.35, 0.06, 0.24, 0.17, 0.56  # inches
 LETTER, NAME_LENGTH = 0.086, 20  # inches of a bold letter; longer names are broken
 MAX_ROWS = 64
+FLAT = "near uniform"
 WHAT = {"trajectory": "query", "class-token": "class token", "rollout": "rollout", "gradcam": "Grad-CAM"}
 
 
@@ -45,7 +48,7 @@ def draw_filmstrip(rows: Sequence[Row]) -> Figure:
     tall = [PANEL * row.trace.geometry.frame[0] / row.trace.geometry.frame[1] for row in rows]
     shown = [[row.trace.clip.numbers[i] for i in row.trace.shown_frames] for row in rows]
     headed = [i == 0 or shown[i] != shown[i - 1] for i in range(len(rows))]
-    label_width = 0.16 + LETTER * max(len(line) for row in rows for line in label_lines(row)[0] + label_lines(row)[1])
+    label_width = 0.16 + LETTER * max(len(line) for row in rows for part in _all_lines(row) for line in part)
     width = label_width + columns * (PANEL + GAP) + GAP
     height = sum(tall) + len(rows) * (BAR + GAP) + HEADER * sum(headed) + FOOTER
     figure = Figure(figsize=(width, height), facecolor="white")
@@ -63,6 +66,7 @@ def draw_filmstrip(rows: Sequence[Row]) -> Figure:
             _draw_share(figure, row.track, f, (left / width, (bottom - BAR * 0.72) / height), (width, height))
         top = bottom - BAR - GAP
     _write_legend(figure, rows)
+    _draw_colour_bar(figure, " / ".join(dict.fromkeys(heat_caption(row.trace) for row in rows)), (width, height))
     return figure
 
 
@@ -71,13 +75,17 @@ def draw_panel(ax: Axes, trace: Trace, track: Track, f: int, shown: int, upto: i
     height, width = trace.geometry.frame
     ax.imshow(_wash(trace.clip.frames[shown].numpy()), extent=(0, width, height, 0), interpolation="antialiased")
     left, up, right, down = trace.geometry.visible
-    ax.imshow(_heat(trace, track, f), extent=(left, right, down, up), interpolation="bilinear")
+    ax.imshow(_colour(heat(trace, track, f)), extent=(left, right, down, up), interpolation="bilinear")
     _veil(ax, trace)
     _draw_truth(ax, trace, shown)
     if trace.query is not None:  # without one, the mean place is that of everything the model looks at
         _draw_path(ax, track, f, len(track.path) if upto is None else upto + 1)
         if trace.query.token_frame == f:
             _draw_query(ax, trace)
+    if not track.has_peak[f]:
+        ax.text(width / 2, height * 0.97, FLAT, fontsize=6.5, color=INK, ha="center", va="bottom", zorder=7).set_bbox(
+            {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.2}
+        )
     ax.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set(color="#9aa3b2", linewidth=0.6)
@@ -91,11 +99,30 @@ def _wash(frame: UInt8[np.ndarray, "H W 3"]) -> Float[np.ndarray, "H W 3"]:
     return washed
 
 
-def _heat(trace: Trace, track: Track, f: int) -> Float[np.ndarray, "rows columns 4"]:
-    """Colour and opacity grow with the weight, from nothing to the largest of the frame (or of the clip)."""
+def heat(trace: Trace, track: Track, f: int) -> Float[np.ndarray, "rows columns"]:
+    """From 0 to 1. Relative: from nothing to the largest weight of the frame (or of the clip), and nothing at all where
+    the map is near uniform, which would be hot everywhere. Absolute: doublings of a uniform map, 0 below it."""
     weights = track.map.space if trace.per_frame else track.map.weights
-    largest = weights[f].max() if trace.per_frame else weights.max()
-    level = (weights[f] / largest).view(trace.geometry.rows, trace.geometry.columns).numpy()
+    if trace.scale == "absolute":
+        uniform = 1 / (weights.shape[1] if trace.per_frame else weights.numel())
+        level = (weights[f] / uniform).clamp(min=1.0).log2().clamp(max=TOP) / TOP
+    else:
+        largest = weights[f].max() if trace.per_frame else weights.max()
+        level = weights[f] / largest * track.has_peak[f]
+    levels: Float[np.ndarray, "rows columns"] = level.view(trace.geometry.rows, trace.geometry.columns).numpy()
+    return levels
+
+
+def heat_caption(trace: Trace) -> str:
+    """What the colours of a picture mean."""
+    which = "frame" if trace.per_frame else "clip"
+    if trace.scale == "absolute":
+        return f"heat, absolute: 1 to {2**TOP:.0f} × uniform over the {which}"
+    return f"heat, relative: 0 to the {which}'s largest weight"
+
+
+def _colour(level: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns 4"]:
+    """Colour and opacity grow with the level."""
     colour: Float[np.ndarray, "rows columns 4"] = HEAT(0.25 + 0.7 * level)
     colour[..., 3] = 0.8 * level
     return colour
@@ -116,10 +143,15 @@ def _veil(ax: Axes, trace: Trace) -> None:
 
 
 def _draw_path(ax: Axes, track: Track, f: int, count: int) -> None:
-    """The line goes where the map is strongest; the ellipse is the mean of the whole map and its spread."""
+    """The line goes where the map is strongest; the ellipse is the mean of the whole map and its spread. Nothing of it
+    where the map is near uniform: the line has a gap there."""
+    if not track.has_peak[:count].any():
+        return
     xs, ys = track.peak[:count].T.numpy()
     ax.plot(xs, ys, "-", color=INK, linewidth=2.4, alpha=0.6, solid_capstyle="round")
     ax.plot(xs, ys, "-", color=PATH, linewidth=1.2, marker="o", markersize=2.2, markeredgewidth=0)
+    if not track.has_peak[f]:
+        return
     x, y = track.path[f].tolist()
     long, short, angle = ellipse(track.covariance[f])
     spread = Ellipse(
@@ -173,8 +205,14 @@ def label_lines(row: Row) -> tuple[list[str], list[str]]:
     return textwrap.wrap(trace.model, NAME_LENGTH), lines
 
 
-def _write_label(figure: Figure, row: Row, middle: float, size: tuple[float, float]) -> None:
+def _all_lines(row: Row) -> tuple[list[str], list[str]]:
+    """`label_lines`, and what the row does not show."""
     name, lines = label_lines(row)
+    return name, lines + textwrap.wrap(row.trace.note(row.track) or "", NAME_LENGTH)
+
+
+def _write_label(figure: Figure, row: Row, middle: float, size: tuple[float, float]) -> None:
+    name, lines = _all_lines(row)
     x, (width, height) = 0.08, size
     y = middle + 0.14 * (len(name) + len(lines)) / 2
     figure.text(x / width, y / height, plain("\n".join(name)), fontsize=8.5, weight="bold", color=INK, va="top")
@@ -190,8 +228,21 @@ def _write_legend(figure: Figure, rows: Sequence[Row]) -> None:
         path.set_label("where it looks most")
         mean = Line2D([], [], linestyle=(0, (3, 2)), color="#7b8494", linewidth=0.9, marker="+", markersize=4)
         mean.set_label("mean, one standard deviation")
-        handles += [patch, path, mean]
+        drawn = any(row.trace.query and row.track.has_peak.any() for row in rows)
+        handles += [patch, path, mean] if drawn else [patch]
     if any(row.trace.clip.truth is not None for row in rows):
         handles.append(Line2D([], [], color=TRUTH, marker="P", markeredgecolor=INK, label="true path"))
     handles.append(Line2D([], [], color="#6b7386", linewidth=3, label="share of the frame"))
     figure.legend(handles=handles, loc="lower right", ncols=len(handles), fontsize=7, frameon=False, borderaxespad=0.3)
+
+
+def _draw_colour_bar(figure: Figure, caption: str, size: tuple[float, float]) -> None:
+    """Above the legend, at the left: the colours from 0 to 1, on grey, and what they mean."""
+    width, height = size
+    left, bottom, long, thick = 0.12, FOOTER - 0.26, 0.9, 0.1  # inches
+    ax = figure.add_axes((left / width, bottom / height, long / width, thick / height))
+    ax.set(xticks=[], yticks=[], facecolor="#8a8f98")
+    ax.imshow(_colour(np.linspace(0, 1, 64)[None]), extent=(0, 1, 0, 1), aspect="auto")
+    figure.text(
+        (left + long + 0.08) / width, (bottom + thick / 2) / height, caption, fontsize=7, color=INK, va="center"
+    )

@@ -6,13 +6,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from motionformer.errors import TraceError
 from motionformer.trace.clip import Clip
 from motionformer.trace.maps import SpaceTimeMap
+from motionformer.trace.paths import MIN_PEAKEDNESS
 from motionformer.trace.query import Geometry, Query
+
+SCALES = ("relative", "absolute")
+"""Of the heat: up to the largest weight that is shown, or against a uniform map, the same in all pictures."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,14 @@ class Track:
     """The mean place of each token frame's map, (x, y) in pixels of the frame as it was decoded."""
     covariance: Float64[Tensor, "f 2 2"]
     peak: Float64[Tensor, "f 2"]
-    """Where the map is strongest (`peak_path`): the line that pictures show."""
+    """Where the map is strongest (`peak_path`): the line that pictures show. NaN where the map is near uniform."""
+    peakedness: Float64[Tensor, " f"]
+    """How much of each token frame's map is in its peak, beyond a uniform map: 0 to 1 (`paths.peakedness`)."""
+
+    @property
+    def has_peak(self) -> Bool[Tensor, " f"]:
+        """Where the map is not near uniform: there is a place to draw."""
+        return self.peakedness >= MIN_PEAKEDNESS
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,8 @@ class Trace:
     per_frame: bool
     """Whether the maps of different frames are drawn to scales of their own."""
     tracks: tuple[Track, ...]
+    scale: str = "relative"
+    """Of the heat in pictures, one of `SCALES`."""
 
     @property
     def rows(self) -> "list[Row]":
@@ -55,6 +68,14 @@ class Trace:
         tubelet = self.geometry.tubelet
         offset = tubelet // 2 if self.query is None else self.query.frame % tubelet
         return [first + offset for first in range(0, len(self.clip.frames), tubelet)]
+
+    def note(self, track: Track) -> str | None:
+        """What a picture of the track does not show, and why; None where every token frame has a peak."""
+        flat, count = int((~track.has_peak).sum()), len(track.peakedness)
+        if not flat:
+            return None
+        where = "" if flat == count else f" in {flat} of {count} token frames"
+        return ("no path: " if self.query is not None else "") + f"near uniform{where}"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the pixels, as plain numbers."""
@@ -72,6 +93,8 @@ class Trace:
             "frames": list(clip.numbers),
             "query": None if self.query is None else {**asdict(self.query), "number": clip.numbers[self.query.frame]},
             "truth": None if clip.truth is None else clip.truth.tolist(),
+            "scale": self.scale,
+            "min_peakedness": MIN_PEAKEDNESS,
             "tracks": [self._track_dict(track) for track in self.tracks],
         }
 
@@ -105,15 +128,23 @@ class Trace:
             {
                 "frames": list(self.clip.numbers[f * tubelet : (f + 1) * tubelet]),
                 "mass": float(track.map.mass[f]),
+                "peakedness": float(track.peakedness[f]),
                 "x": float(track.path[f, 0]),
                 "y": float(track.path[f, 1]),
                 "covariance": track.covariance[f].tolist(),
-                "peak": dict(zip("xy", track.peak[f].tolist(), strict=True)),
+                "peak": dict(zip("xy", track.peak[f].tolist(), strict=True)) if track.has_peak[f] else None,
+                "reason": _why_flat(track, f),
                 "map": track.map.space[f].view(g.rows, g.columns).tolist(),
             }
             for f in range(len(track.path))
         ]
-        return {"layer": track.layer, "head": track.head, "prefix": track.map.prefix, "token_frames": frames}
+        return {
+            "layer": track.layer,
+            "head": track.head,
+            "prefix": track.map.prefix,
+            "note": self.note(track),
+            "token_frames": frames,
+        }
 
 
 class Row(NamedTuple):
@@ -148,6 +179,13 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         Path(path).write_bytes(content)
     except OSError as error:
         raise TraceError(f"{path}: cannot be written ({error.strerror}).") from error
+
+
+def _why_flat(track: Track, f: int) -> str | None:
+    """Why a token frame has no peak."""
+    if track.has_peak[f]:
+        return None
+    return "the map is near uniform" if track.map.mass[f] > 0 else "the frame gets no weight"
 
 
 def _filmstrip(rows: Sequence[Row], kind: str) -> bytes:

@@ -1,5 +1,6 @@
 """START HERE: a model, a clip and a point become a `Trace`."""
 
+import math
 from pathlib import Path
 
 from jaxtyping import Float, UInt8
@@ -12,9 +13,9 @@ from motionformer.models.evaluating import evaluating
 from motionformer.trace.choice import Which
 from motionformer.trace.clip import Clip, Source, open_clip
 from motionformer.trace.kinds import KINDS, Question, Shown
-from motionformer.trace.paths import expected_path, path_covariance, peak_path
+from motionformer.trace.paths import MIN_PEAKEDNESS, expected_path, path_covariance, peak_path, peakedness
 from motionformer.trace.query import Geometry, Point, Query, find_geometry
-from motionformer.trace.result import Trace, Track
+from motionformer.trace.result import SCALES, Trace, Track
 from motionformer.video.transforms import eval_transform
 from motionformer.weights.load import load_model, short_name
 
@@ -31,6 +32,7 @@ def trace(
     label: Which | None = None,
     name: str | None = None,
     protocol: SamplingProtocol | None = None,
+    scale: str = "relative",
 ) -> Trace:
     """Where `model` looks in `clip`.
 
@@ -46,7 +48,18 @@ def trace(
         label: the class that `gradcam` explains; the predicted one unless said.
         name: what the model is called in pictures.
         protocol: how the clip is cut, for a `model` that is loaded here; as in `load_model`.
+        scale: of the heat in pictures: `relative` goes up to the largest weight of the frame (of the clip, for what is
+            not a trajectory), `absolute` from a uniform map to 16 times that.
+
+    Returns:
+        The maps and their paths. Where a map is near uniform, it has no path: `Track.peak` is NaN and `Trace.note`
+        says so.
+
+    Raises:
+        TraceError: a question that the model or the clip cannot answer.
     """
+    if scale not in SCALES:
+        raise TraceError(f"`scale` ({scale!r}) must be one of {', '.join(SCALES)}.")
     if what not in KINDS:
         raise TraceError(f"there is no {what!r} to show; there are {', '.join(KINDS)}.")
     kind = KINDS[what]
@@ -70,6 +83,7 @@ def trace(
         label=class_name,
         per_frame=kind.per_frame,
         tracks=tuple(_track(one, geometry) for one in shown),
+        scale=scale,
     )
 
 
@@ -104,11 +118,14 @@ def _find_query(clip: Clip, geometry: Geometry, at: Point | None, needed: bool) 
 
 def _track(shown: Shown, geometry: Geometry) -> Track:
     maps, places = shown.map.space, geometry.places()
+    share = peakedness(maps, places, geometry.patch_size)
+    peak = peak_path(maps, places, geometry.patch_size)
     return Track(
         layer=shown.layer,
         head=shown.head,
         map=shown.map,
         path=expected_path(maps, places),
         covariance=path_covariance(maps, places),
-        peak=peak_path(maps, places, geometry.patch_size),
+        peak=peak.masked_fill((share < MIN_PEAKEDNESS)[:, None], math.nan),
+        peakedness=share,
     )

@@ -20,7 +20,7 @@ from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.models.evaluating import evaluating
 from motionformer.trace.maps import split_row
-from motionformer.trace.paths import expected_path, peak_path
+from motionformer.trace.paths import MIN_PEAKEDNESS, expected_path, peak_path, peakedness
 from motionformer.trace.query import Geometry, find_geometry
 from motionformer.trace.run import prepare
 from motionformer.trace.walk import walk
@@ -54,6 +54,9 @@ class PathErrors:
     whole: PathError
     peak_everywhere: PathError
     peak_whole: PathError
+    peaked: float
+    """Share of these frames in which the mean map over all layers and heads has a peak. Where it has none, the path of
+    the peak, which is counted all the same, is that of noise."""
 
 
 def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progress = iter) -> PathErrors:
@@ -63,10 +66,12 @@ def path_error(model: Motionformer, benchmark: MotionBenchmark, progress: Progre
     geometry = find_geometry(model.config, (benchmark.size, benchmark.size))
     with evaluating(model):
         places = [_measure(model, benchmark, geometry, index) for index in progress(range(len(benchmark)))]
-    errors = torch.cat([distances for distances, _ in places], dim=1)
-    whole = torch.cat([is_whole for _, is_whole in places])
+    errors = torch.cat([distances for distances, _, _ in places], dim=1)
+    whole = torch.cat([is_whole for _, is_whole, _ in places])
+    peaked = torch.cat([has_peak for _, _, has_peak in places]).double().mean()
     shape = model.config.depth, model.config.num_heads
-    return PathErrors(*(_mean(of_path, shape) for path in errors for of_path in (path, path[whole])))
+    means = [_mean(of_path, shape) for path in errors for of_path in (path, path[whole])]
+    return PathErrors(means[0], means[1], means[2], means[3], float(peaked))
 
 
 def torus_distance(a: Float[Tensor, "*#place 2"], b: Float[Tensor, "*#place 2"], size: int) -> Float[Tensor, "*place"]:
@@ -86,8 +91,9 @@ def mean_places(path: Float[Tensor, "t 2"], tubelet: int, size: int) -> Float[Te
 
 def _measure(
     model: Motionformer, benchmark: MotionBenchmark, geometry: Geometry, index: int
-) -> tuple[Float64[Tensor, "2 f k"], Bool[Tensor, " f"]]:
-    """In each token frame but the query's own: the errors of all mean and peak paths, and whether the disc is whole."""
+) -> tuple[Float64[Tensor, "2 f k"], Bool[Tensor, " f"], Bool[Tensor, " f"]]:
+    """In each token frame but the query's own: the errors of all mean and peak paths, whether the disc is whole, and
+    whether the mean map of all layers and heads has a peak."""
     clip, radius = benchmark[index], benchmark.scene(index).disc.radius * benchmark.size
     middle = len(clip.frames) // 2
     x, y = clip.path[middle].tolist()
@@ -95,7 +101,8 @@ def _measure(
     token = model.config.num_prefix_tokens + query.token
     frames = prepare(model, clip.frames)
     rows = torch.stack([layer.row(token) for _, layer in walk(model, frames, range(model.config.depth))])
-    candidates = [*rows.flatten(0, 1), *rows.mean(dim=1), rows.mean(dim=(0, 1)), torch.ones_like(rows[0, 0])]
+    overall = rows.mean(dim=(0, 1))
+    candidates = [*rows.flatten(0, 1), *rows.mean(dim=1), overall, torch.ones_like(overall)]
     num_frames = len(clip.frames) // geometry.tubelet
     maps = torch.stack([split_row(row, num_frames, model.config.num_prefix_tokens).space for row in candidates], dim=1)
     still = torch.tensor([query.x, query.y], dtype=torch.float64).expand(num_frames, 1, 2)
@@ -105,8 +112,9 @@ def _measure(
     truth = mean_places(clip.path.double(), geometry.tubelet, benchmark.size)
     distances = torus_distance(torch.stack(paths), truth[:, None], benchmark.size) / geometry.patch_size[0]
     is_whole = ((truth > radius) & (truth < benchmark.size - radius)).all(dim=1)
+    has_peak = peakedness(maps[:, -2], places, geometry.patch_size) >= MIN_PEAKEDNESS
     others = torch.arange(num_frames) != query.token_frame
-    return distances[:, others], is_whole[others]
+    return distances[:, others], is_whole[others], has_peak[others]
 
 
 def _mean(errors: Float64[Tensor, "places k"], shape: tuple[int, int]) -> PathError:

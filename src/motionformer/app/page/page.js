@@ -7,11 +7,16 @@ const state = { visitor: "new", limits: null, models: [], video: null, clip: nul
 const STEP_MS = 380;
 const COLOURS = ["#4353c9", "#d9480f", "#2b8a3e", "#9c36b5", "#0b7285", "#e67700"];
 const HEAT = [[40, 11, 84], [101, 21, 110], [159, 42, 99], [212, 72, 66], [245, 125, 21], [250, 193, 39]]; // inferno, dark to bright
+const TOP = 4; // doublings of a uniform map at which the absolute scale ends, as in trace/draw.py
 const LEGENDS = {
-  trajectory: "Red: the patch you clicked. Heat: where it looks in each frame, from nothing to that frame's largest. White line: where it looks most. Ellipse: the mean place, with one standard deviation.",
+  trajectory: "Red: the patch you clicked. Heat: where it looks in each frame. White line: where it looks most. Ellipse: the mean place, with one standard deviation.",
   "class-token": "Heat: where the class token looks, over the whole clip.",
   rollout: "Heat: what reaches the class token, or the patch you clicked, through all layers up to this one.",
   gradcam: "Heat: what speaks for the class.",
+};
+const SCALES = {
+  relative: (of) => ` Its scale is relative: from nothing to the ${of}'s largest weight, and none where the map is near uniform.`,
+  absolute: (of) => ` Its scale is absolute: from a uniform map of the ${of} (nothing) to ${2 ** TOP} times that.`,
 };
 
 // ---- talking to the server
@@ -114,7 +119,7 @@ function pointed(event, canvas, model, step) {
 }
 
 function question() {
-  const query = new URLSearchParams({ video: state.video, what: $("what").value, layer: $("layer").value, head: $("head").disabled ? "mean" : $("head").value });
+  const query = new URLSearchParams({ video: state.video, what: $("what").value, layer: $("layer").value, head: $("head").disabled ? "mean" : $("head").value, scale: $("scale").value });
   if (state.around !== null) query.set("around", state.around);
   if (state.point) for (const key of ["x", "y", "frame"]) query.set(key, state.point[key]);
   if ($("what").value === "gradcam") query.set("label", $("label").value);
@@ -138,7 +143,7 @@ function settle() { // controls that make no sense for what is shown
   mean.disabled = what === "rollout";
   if (what === "rollout" && $("layer").value === "mean") $("layer").value = "last";
   $("label-box").hidden = what !== "gradcam" || state.models[0].labels.length === 0;
-  $("legend").textContent = LEGENDS[what] + (state.traces && state.traces[0].truth ? " Green: where the disc really is." : "") + (state.traces ? "" : what === "trajectory" ? " Click a point to begin." : "");
+  $("legend").textContent = LEGENDS[what] + SCALES[$("scale").value](what === "trajectory" ? "frame" : "clip") + (state.traces && state.traces[0].truth ? " Green: where the disc really is." : "") + (state.traces ? "" : what === "trajectory" ? " Click a point to begin." : "");
   for (const button of $("downloads").querySelectorAll("button")) button.disabled = button.dataset.format !== "prediction" && !state.traces;
 }
 
@@ -157,6 +162,7 @@ function buildViewers() {
     const caption = make("figcaption", {}, figure);
     make("b", { textContent: clip.model }, caption);
     caption.append(` · ${state.models[model].scheme} attention`);
+    make("p", { className: "note", hidden: true }, figure);
     const stage = make("canvas", { className: "stage" }, figure);
     stage.onclick = (event) => pointed(event, stage, model, state.step % clip.numbers.length);
     const strip = make("div", { className: "strip" }, figure);
@@ -174,6 +180,8 @@ function draw() {
   state.clip.clips.forEach((clip, model) => {
     const figure = $("viewers").children[model];
     figure.dataset.traced = state.traces ? "yes" : "no";
+    const note = figure.querySelector(".note"), said = state.traces && state.traces[model].tracks[0].note;
+    Object.assign(note, { hidden: !said, textContent: said ? `${said[0].toUpperCase()}${said.slice(1)} (the map differs too little from one that is the same everywhere).` : "" });
     [...figure.querySelectorAll(".strip canvas")].forEach((canvas, step) => paint(canvas, clip, model, step, 176, false));
   });
   drawStages();
@@ -200,26 +208,31 @@ function paint(canvas, clip, model, step, width, grows) {
   pen.filter = "none";
   pen.setTransform(scale, 0, 0, scale, 0, 0); // from here on in pixels of the video
   const [left, top, right, bottom] = clip.visible;
+  const f = trace && Math.floor(step / (clip.numbers.length / trace.tracks[0].token_frames.length));
   if (trace) {
     pen.imageSmoothingEnabled = true;
-    const f = Math.floor(step / (clip.numbers.length / trace.tracks[0].token_frames.length));
     pen.drawImage(heat(trace, f), left, top, right - left, bottom - top);
   }
   veil(pen, [left, top, right, bottom]);
-  if (trace) { if (trace.truth) drawTruth(pen, trace.truth, step, scale); if (trace.query) drawPath(pen, trace, clip, step, scale, grows); }
+  if (!trace) return;
+  if (trace.truth) drawTruth(pen, trace.truth, step, scale);
+  if (trace.query) { drawPath(pen, trace, f, scale, grows); drawQuery(pen, trace, clip, f, scale); }
+  if (!trace.tracks[0].token_frames[f].peak) drawFlat(pen, scale);
 }
 
 function heat(trace, f) {
   const frames = trace.tracks[0].token_frames;
   const perFrame = trace.what === "trajectory";
   const strength = (one) => (perFrame ? 1 : one.mass);
+  const count = trace.grid.rows * trace.grid.columns * (perFrame ? 1 : trace.grid.frames);
+  const flat = !frames[f].peak;
   const largest = Math.max(...(perFrame ? [frames[f]] : frames).map((one) => strength(one) * Math.max(...one.map.flat())));
   const rows = frames[f].map;
   const small = make("canvas", { width: rows[0].length, height: rows.length });
   const pen = small.getContext("2d");
   const image = pen.createImageData(small.width, small.height);
   rows.flat().forEach((weight, i) => {
-    const level = strength(frames[f]) * weight / largest;
+    const level = trace.scale === "absolute" ? Math.min(Math.log2(Math.max(strength(frames[f]) * weight * count, 1)) / TOP, 1) : flat ? 0 : strength(frames[f]) * weight / largest;
     const place = level * (HEAT.length - 1), low = Math.min(Math.floor(place), HEAT.length - 2);
     for (let c = 0; c < 3; c++) image.data[4 * i + c] = HEAT[low][c] + (place - low) * (HEAT[low + 1][c] - HEAT[low][c]);
     image.data[4 * i + 3] = 205 * level;
@@ -248,15 +261,15 @@ function drawTruth(pen, truth, step, scale) {
   disc(pen, truth[step], 4 / scale * weight(pen), "#00d68f", "#1f2430", scale);
 }
 
-function drawPath(pen, trace, clip, step, scale, grows) {
+function drawPath(pen, trace, f, scale, grows) { // nothing where a map is near uniform: its peak is null, and the line has a gap
   const frames = trace.tracks[0].token_frames, thick = weight(pen) / scale;
-  const tubelet = clip.numbers.length / frames.length, f = Math.floor(step / tubelet);
   const shown = grows ? frames.slice(0, f + 1) : frames;
   pen.beginPath();
-  shown.forEach(({ peak: { x, y } }, i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+  shown.forEach(({ peak }, i) => { if (peak) { if (i && shown[i - 1].peak) pen.lineTo(peak.x, peak.y); else pen.moveTo(peak.x, peak.y); } });
   stroke(pen, "rgba(31,36,48,.6)", 4.5 * thick);
   stroke(pen, "#fff", 2.2 * thick);
-  for (const { peak } of shown) disc(pen, [peak.x, peak.y], 2.4 * thick, "#fff", null, scale);
+  for (const { peak } of shown) if (peak) disc(pen, [peak.x, peak.y], 2.4 * thick, "#fff", null, scale);
+  if (!frames[f].peak) return;
   const { x, y, peak, covariance: [[a, b], [, d]] } = frames[f]; // the ellipse is the mean and the spread of the whole map
   const middle = (a + d) / 2, off = Math.hypot((a - d) / 2, b);
   pen.beginPath();
@@ -265,12 +278,25 @@ function drawPath(pen, trace, clip, step, scale, grows) {
   stroke(pen, "#fff", 1.6 * thick);
   pen.setLineDash([]);
   disc(pen, [peak.x, peak.y], 5 * thick, "#fff", "#1f2430", scale);
-  if (Math.floor(trace.query.frame / tubelet) === f) {
-    const { width, height } = trace.patch_size;
-    pen.beginPath();
-    pen.rect(trace.visible.left + trace.query.column * width, trace.visible.top + trace.query.row * height, width, height);
-    stroke(pen, "#e4003a", 3 * thick);
-  }
+}
+
+function drawQuery(pen, trace, clip, f, scale) {
+  const tubelet = clip.numbers.length / trace.tracks[0].token_frames.length;
+  if (Math.floor(trace.query.frame / tubelet) !== f) return;
+  const { width, height } = trace.patch_size;
+  pen.beginPath();
+  pen.rect(trace.visible.left + trace.query.column * width, trace.visible.top + trace.query.row * height, width, height);
+  stroke(pen, "#e4003a", 3 * weight(pen) / scale);
+}
+
+function drawFlat(pen, scale) { // says that there is nothing to see, instead of drawing it
+  const { width, height } = state.clip, tall = 13 * weight(pen) / scale, text = "near uniform";
+  Object.assign(pen, { font: `${tall}px system-ui, sans-serif`, textAlign: "center", textBaseline: "bottom" });
+  const wide = pen.measureText(text).width + tall;
+  pen.fillStyle = "rgba(255,255,255,.8)";
+  pen.fillRect((width - wide) / 2, height - 1.6 * tall, wide, 1.35 * tall);
+  pen.fillStyle = "#1f2430";
+  pen.fillText(text, width / 2, height - 0.35 * tall);
 }
 
 function weight(pen) { return pen.canvas.width > 300 ? 1.6 : 1; }
@@ -400,7 +426,7 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
     if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
   });
 }
-$("what").onchange = $("layer").onchange = $("head").onchange = $("label").onchange = again;
+$("what").onchange = $("layer").onchange = $("head").onchange = $("label").onchange = $("scale").onchange = again;
 $("play").onclick = () => { state.playing = !state.playing; $("play").textContent = state.playing ? "pause" : "play"; };
 $("where").oninput = tellWhere;
 $("where").onchange = () => goTo(Number($("where").value));

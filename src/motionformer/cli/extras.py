@@ -1,0 +1,75 @@
+"""How to get what an extra of this package brings. Not by the package's name: nothing is published under it, and what
+somebody publishes under it one day is not this."""
+
+import json
+import shlex
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+PACKAGE = "motionformer"
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation, for the way in which it was installed.
+
+    Args:
+        extra: such as `train`.
+
+    Returns:
+        Of a checkout: `pip install -c constraints.txt -e '/path[train]'`. Of a wheel, an address or a repository: that
+        again (PEP 508's `name @ address`). Otherwise, or where that file is gone: the packages by their own names.
+    """
+    return _of_source(extra, _source()) or _shell("pip", "install", *requirements_of(extra))
+
+
+def requirements_of(extra: str) -> list[str]:
+    """What the extra asks for, as names and versions of other packages; of extras that it consists of, theirs."""
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+
+    found: dict[str, None] = {}
+    for requirement in map(Requirement, requires(PACKAGE) or []):
+        marker = requirement.marker
+        if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
+            continue
+        if requirement.name == PACKAGE:
+            found |= dict.fromkeys(text for part in sorted(requirement.extras) for text in requirements_of(part))
+        else:
+            found[f"{requirement.name}{requirement.specifier}"] = None
+    return list(found)
+
+
+@cache
+def _source() -> dict[str, object]:
+    """Where pip installed this package from (PEP 610); empty where it does not say."""
+    from importlib.metadata import distribution
+
+    try:
+        found = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _of_source(extra: str, source: dict[str, object]) -> str | None:
+    """The same source again with the extra, if it is still there."""
+    url = str(source.get("url", ""))
+    address = urlsplit(url)
+    local = Path(unquote(address.path)) if address.scheme == "file" else None
+    if not url or (local is not None and not local.exists()):
+        return None
+    folder, version = source.get("dir_info"), source.get("vcs_info")
+    if isinstance(folder, dict) and local is not None:
+        constraints = local / "constraints.txt"
+        pinned = ["-c", str(constraints)] if constraints.is_file() else []
+        return _shell("pip", "install", *pinned, *(["-e"] if folder.get("editable") else []), f"{local}[{extra}]")
+    if isinstance(version, dict):
+        url = f"{version.get('vcs', 'git')}+{url}@{version.get('commit_id', 'HEAD')}"
+    part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+    return _shell("pip", "install", f"{PACKAGE}[{extra}] @ {url}{part}")
+
+
+def _shell(*words: str) -> str:
+    return shlex.join(words)
