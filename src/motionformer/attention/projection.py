@@ -4,7 +4,6 @@ import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -18,14 +17,14 @@ def is_plain(layer: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
     """
     return (
         type(layer) is kind
-        and not is_traceable_wrapper_subclass(layer.weight)
+        and not hasattr(type(layer.weight), "__tensor_flatten__")  # asked of the type, which `torch.compile` sees too
         and not any(getattr(layer, hooks) for hooks in HOOKS)
         and "forward" not in layer.__dict__
     )
 
 
 def project_qkv(
-    qkv: nn.Linear, x: Float[Tensor, "b n c"], context: Float[Tensor, "b m c"] | None, num_heads: int
+    qkv: nn.Module, x: Float[Tensor, "b n c"], context: Float[Tensor, "b m c"] | None, num_heads: int
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h m d"], Float[Tensor, "b h m d"]]:
     """Queries from `x`; keys and values from `context` if there is one, else from `x` too."""
     if context is None:
@@ -33,7 +32,7 @@ def project_qkv(
         q, k, v = rearrange(qkv(x), "b n (three h d) -> b n three h d", three=3, h=num_heads).unbind(2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     sizes = (x.shape[-1], 2 * x.shape[-1])
-    if is_plain(qkv):
+    if isinstance(qkv, nn.Linear) and is_plain(qkv):
         bias_q, bias_kv = (None, None) if qkv.bias is None else qkv.bias.split(sizes)
         weight_q, weight_kv = qkv.weight.split(sizes)
         query, key_value = F.linear(x, weight_q, bias_q), F.linear(context, weight_kv, bias_kv)
