@@ -37,6 +37,14 @@ class TemporalPooling(nn.Module, ABC):
     ) -> Float[Tensor, "b h n f"]:
         """The weights of the pooling, for looking at; one head where all heads agree."""
 
+    def macs(self, n: int, frames: int, dim: int) -> float:
+        """Multiply-adds for n trajectories through `frames` frames by the paper's convention. A pooling states its own.
+
+        Raises:
+            NotImplementedError: this pooling states none. Nothing is guessed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not state its multiply-adds: give it a method macs.")
+
 
 class TemporalAttention(TemporalPooling):
     """Attention along each trajectory, queried from its own frame.
@@ -104,6 +112,10 @@ class TemporalAttention(TemporalPooling):
         with without_autocast(tokens.device):
             return projected_weights(query, keys, self.num_heads, _hide(visible, tokens))
 
+    def macs(self, n: int, frames: int, dim: int) -> float:
+        """With keys and values of every trajectory token projected, which the release does in any case."""
+        return n * dim * dim + n * frames * dim * 2 * dim + 2.0 * n * frames * dim
+
     def projections(self, dtype: torch.dtype) -> Projections:
         """The weights as `follow` wants them, one matrix a head."""
 
@@ -143,6 +155,9 @@ class TemporalAverage(TemporalPooling):
         shown = tokens.new_ones(tokens.shape[:2]) if visible is None else visible.to(tokens.dtype)
         weight = shown / shown.sum(dim=1, keepdim=True).clamp(min=1)
         return repeat(weight, "b f -> b 1 n f", n=tokens.shape[2])
+
+    def macs(self, n: int, frames: int, dim: int) -> float:
+        return 0.0
 
 
 def _hide(visible: Bool[Tensor, "b f"] | None, like: Tensor) -> Float[Tensor, "b f"] | None:

@@ -70,7 +70,7 @@ def train_transform(
         steps += [colour]
     if erasing > 0:
         steps += [RandomErasing(erasing)]
-    return Pipeline(*steps, *_finish(spec))
+    return Pipeline(*steps, *finish(spec))
 
 
 def eval_transform(
@@ -86,7 +86,7 @@ def eval_transform(
     short = min(size) if short_side is None else short_side
     covering = (short * size[0] // min(size), short * size[1] // min(size))
     cut = CentreCrop(size) if crop == "centre" else SideCrop(size, crop)
-    return Pipeline(FromFrames(), ShortSideResize(covering), cut, *_finish(spec))
+    return Pipeline(FromFrames(), ShortSideResize(covering), cut, *finish(spec))
 
 
 def published_jitter(size: int) -> tuple[int, int]:
@@ -94,7 +94,7 @@ def published_jitter(size: int) -> tuple[int, int]:
     return round(size * 256 / 224), round(size * 320 / 224)
 
 
-def _finish(spec: PixelSpec) -> list[Transform]:
-    """Channel order last but one: mean and deviation are those of the channels as the model sees them."""
+def finish(spec: PixelSpec) -> list[Transform]:
+    """The end of every pipeline. Channels are swapped first: mean and std are those of the channels as the model sees them."""
     order: list[Transform] = [SwapChannels()] if spec.channels == "BGR" else []
     return [*order, Normalise(spec.mean, spec.std)]
