@@ -1,4 +1,4 @@
-"""Position embeddings for clips of other lengths: linear in time between the centres of frames, written out in numbers."""
+"""Position embeddings for clips of other lengths: linear in time between the centres of frames, in numbers."""
 
 import pytest
 import torch
@@ -42,8 +42,9 @@ def test_a_model_of_longer_clips_is_one_with_the_longer_table(kind: str) -> None
         table.normal_()
         longer = create_model("motionformer-tiny", depth=1, positions=kind, frames=16).eval()
         old, state = table.unflatten(0, (4, -1)), model.state_dict()
-        new = [old[max(0, (i - 1) // 2)] * w + old[min(3, (i + 1) // 2)] * (1 - w)
-               for i, w in enumerate([0.25, 0.75] * 4)]
+        new = [
+            old[max(0, (i - 1) // 2)] * w + old[min(3, (i + 1) // 2)] * (1 - w) for i, w in enumerate([0.25, 0.75] * 4)
+        ]
         name = "positions.time" if kind == "separate" else "positions.table"
         longer.load_state_dict({**state, name: torch.cat(new)})
         clip = torch.randn(1, 3, 16, 48, 48)

@@ -77,8 +77,10 @@ class TestReleased:
         assert f"its configuration names {approximation}; {kind} attention ignores it" in str(report)
 
     def test_trajectory_layers_follow_it_and_report_nothing(self, released: dict, tmp_path: Path) -> None:
-        torch.save({"model_state": released["model_state"], "cfg": "VIT: {NUM_HEADS: 4, APPROX_ATTN_TYPE: nystrom}"},
-                   tmp_path / "x.pyth")
+        torch.save(
+            {"model_state": released["model_state"], "cfg": "VIT: {NUM_HEADS: 4, APPROX_ATTN_TYPE: nystrom}"},
+            tmp_path / "x.pyth",
+        )
         model, report = load_model_with_report(tmp_path / "x.pyth")
         assert model.config.attend.kind == "nystrom"
         assert not report.notes

@@ -83,7 +83,9 @@ def projected_weights(
 ) -> Float[Tensor, "bn h f"]:
     """`temporal_weights` from queries and keys that are projected already: nothing is folded."""
     queries: Tensor = query.unflatten(1, (num_heads, -1))
-    logits = torch.einsum("qhd,qfhd->qhf", queries * queries.shape[-1] ** -0.5, by_token(keys).unflatten(2, (num_heads, -1)))
+    logits = torch.einsum(
+        "qhd,qfhd->qhf", queries * queries.shape[-1] ** -0.5, by_token(keys).unflatten(2, (num_heads, -1))
+    )
     return _over_frames(logits, keys, frame_bias)
 
 

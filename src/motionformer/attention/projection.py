@@ -13,7 +13,7 @@ def is_plain(layer: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
 
     Only then may they be used without calling it. Adapters, parametrisations and quantised layers are of another type,
     pruning masks and observers are hooks, quantised and sharded weights are tensors of another type, and some tools put
-    a `forward` of their own into the layer. (Hooks on *all* modules are not looked at: PyTorch's own counters set them.)
+    a `forward` of their own into the layer. Hooks on *all* modules are not looked at: PyTorch's own counters set them.
     """
     return (
         type(layer) is kind

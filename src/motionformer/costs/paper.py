@@ -5,6 +5,8 @@ that reports an `einsum` to four digits, which shows in the last digit of one of
 (docs/decisions.md, "counting as the paper does").
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -60,9 +62,10 @@ def _part(part: nn.Module, f: int, s: int, config: ModelConfig) -> float:
         return 2.0 * tokens * config.dim * part.fc1.out_features
     if isinstance(part, nn.Dropout | StochasticDepth):
         return 0.0
-    if not hasattr(part, "macs"):
+    macs: Any = getattr(part, "macs", None)
+    if macs is None:
         raise NotImplementedError(f"{type(part).__name__} does not state its multiply-adds: give it a method macs.")
-    return float(part.macs(f, s, config.num_prefix_tokens))
+    return float(macs(f, s, config.num_prefix_tokens))
 
 
 def _as_printed(config: ModelConfig, n: int, f: int) -> float:

@@ -48,7 +48,8 @@ class Tokens(nn.Module):
     def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
         self.grid(clip)
         if not is_plain(self.proj, nn.Conv3d):
-            return rearrange(self.proj(clip), "b c f y x -> b (f y x) c")
+            tokens: Tensor = self.proj(clip)
+            return rearrange(tokens, "b c f y x -> b (f y x) c")
         patches = rearrange(
             clip,
             "b c (f t) (y py) (x px) -> b (f y x) (c t py px)",

@@ -95,6 +95,6 @@ def published_jitter(size: int) -> tuple[int, int]:
 
 
 def finish(spec: PixelSpec) -> list[Transform]:
-    """The end of every pipeline. Channels are swapped first: mean and std are those of the channels as the model sees them."""
+    """The end of every pipeline. Channels are swapped first: mean and std are those of the model's channels."""
     order: list[Transform] = [SwapChannels()] if spec.channels == "BGR" else []
     return [*order, Normalise(spec.mean, spec.std)]
