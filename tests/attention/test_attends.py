@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
+from motionformer import create_model
 from motionformer.attention import (
     Attend,
     ExactAttention,
@@ -14,9 +15,11 @@ from motionformer.attention import (
     PerformerAttention,
     SpaceTimeNormAttention,
     attention_maps,
+    segment_means,
     select_prototypes,
 )
 from motionformer.attention.nystrom import iterative_inverse
+from motionformer.attention.orthoformer import _lloyd_step
 from tests.literal.loops import loop_attend
 from tests.parity_files import PARITY, close
 
@@ -326,6 +329,37 @@ def test_no_prototypes_are_refused_at_once(make) -> None:  # type: ignore[no-unt
         make(0)
 
 
+def test_refined_prototypes_are_the_means_of_what_is_nearest_to_them() -> None:
+    """One Lloyd step and logits corrected for the norm, in loops; padding belongs to no prototype."""
+    b, n, r = 2, 21, 5
+    q, k, v = qkv(n=n, m=n, b=b, h=1)
+    mask = torch.rand(b, n) > 0.2
+    attend = OrthoformerAttention(r, choice="random", refine=True).eval()
+    found = attend(q, k, v, 3, query_mask=mask)
+    for i in range(b):
+        scaled, keys = q[i, 0] * D**-0.25, k[i, 0] * D**-0.25
+        real = [j for j in range(n) if mask[i, j]]
+        chosen = select_prototypes(scaled[None], r, choice="random", mask=mask[i : i + 1], deterministic=True)[0]
+        nearest = {j: min(range(r), key=lambda p, j=j: float((scaled[j] - scaled[chosen[p]]).norm())) for j in real}
+        prototypes = []
+        for p in range(r):
+            members = [scaled[j] for j in real if nearest[j] == p]
+            prototypes.append(torch.stack(members).mean(dim=0) if members else scaled[chosen[p]])
+        assert any(list(nearest.values()).count(p) > 1 for p in range(r))  # a mean is not its own token
+        for f in range(3):
+            own = slice(7 * f, 7 * f + 7)
+            held = torch.stack([(p @ keys[own].T).softmax(-1) @ v[i, 0, own] for p in prototypes])
+            for j in range(n):
+                logits = torch.stack([scaled[j] @ p - p @ p / 2 for p in prototypes])
+                torch.testing.assert_close(found[i, 0, j, f], logits.softmax(-1) @ held)
+
+
+def test_a_prototype_that_is_nearest_to_none_stays() -> None:
+    tokens = torch.tensor([[[0.0], [1.0], [2.0]]])
+    moved = _lloyd_step(torch.tensor([[[0.4], [-50.0]]]), tokens, None)
+    torch.testing.assert_close(moved, torch.tensor([[[1.0], [-50.0]]]))
+
+
 class TestRelease:
     """Single functions of the authors' release (tests/parity/fixtures.json says what each file is)."""
 
@@ -334,6 +368,32 @@ class TestRelease:
         q, k, v = (file[name][:, None] for name in "qkv")
         close(NystromAttention(9)(q, k, v, 4)[:, 0], file["output"])
         close(attention_maps(NystromAttention(9), q, k, 4)(q)[:, 0], file["attn"])
+
+    @pytest.mark.parametrize("case", ["case1", "case3", "case5"])
+    def test_nystrom_landmarks_that_do_not_divide_the_tokens(self, case: str) -> None:
+        file = load_file(PARITY / "mod_nystrom_uneven.safetensors")
+        frames, landmarks = file[f"{case}.output"].shape[2], file[f"{case}.key_means"].shape[1]
+        assert file[f"{case}.q"].shape[1] % landmarks
+        q, k, v = (file[f"{case}.{name}"][:, None] for name in "qkv")
+        found, expected = NystromAttention(landmarks)(q, k, v, frames)[:, 0], file[f"{case}.output"]
+        assert (found - expected).norm() <= 1e-5 * expected.norm()
+        assert (found - expected).abs().max() <= 5e-5
+        for x, means in ((k[:, 0], "key_means"), (q[:, 0] * q.shape[-1] ** -0.5, "query_means")):
+            by_place = x.unflatten(1, (frames, -1)).transpose(1, 2).flatten(1, 2)
+            assert (segment_means(by_place, landmarks) - file[f"{case}.{means}"]).abs().max() <= 1e-6
+
+    def test_nystrom_landmarks_of_models_are_constants_for_the_gradient(self) -> None:
+        """So they are in the release; what is left is the gradient with the landmarks given."""
+        attend = create_model("motionformer-tiny", depth=1, attend="nystrom").blocks[0].attn.attend
+        assert isinstance(attend, NystromAttention)
+        assert attend.constant_landmarks
+        attend.num_landmarks = 5
+        q, k, v = (x.requires_grad_() for x in qkv())
+        attend(q, k, v, 4).square().sum().backward()
+        for inputs, kept in (((q, k), True), ((q, k), False)):
+            free = NystromAttention(5, constant_landmarks=kept)
+            grads = torch.autograd.grad(free(q, k, v, 4).square().sum(), inputs)
+            assert all(torch.allclose(x.grad, grad) == kept for x, grad in zip(inputs, grads, strict=True))
 
     def test_iterative_inverse(self) -> None:
         file = load_file(PARITY / "mod_iterative_inv.safetensors")

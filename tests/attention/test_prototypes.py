@@ -102,10 +102,24 @@ def test_no_gradient_and_no_nonsense() -> None:
 def test_segment_means_of_equal_and_unequal_runs() -> None:
     tokens = torch.arange(12.0).reshape(1, 12, 1)
     assert segment_means(tokens, 4).flatten().tolist() == [1.0, 4.0, 7.0, 10.0]
-    uneven = segment_means(tokens[:, :7], 3).flatten().tolist()  # runs 0–2, 2–4, 4–6
-    assert uneven == [1.0, 3.0, 5.0]
+    assert segment_means(tokens[:, :8], 3).flatten().tolist() == [0.5, 3.0, 6.0]  # runs 0–1, 2–4, 5–7: shorter first
     mask = torch.tensor([[True, False] * 6])
     assert segment_means(tokens, 3, mask).flatten().tolist() == [1.0, 5.0, 9.0]
+    assert segment_means(tokens, 4, mask).flatten().tolist() == [0.0, 2.0, 5.0, 9.0]  # 0 | 2 | 4, 6 | 8, 10
+
+
+@pytest.mark.parametrize("num", [1, 3, 7, 12, 29])
+def test_segment_means_see_no_padding(num: int) -> None:
+    """Padding wherever it stands changes nothing; with fewer real tokens than runs, a run is one of them."""
+    mask = torch.rand(30) > 0.4
+    tokens = torch.randn(2, 30, 4, dtype=torch.float64)
+    found = segment_means(tokens, num, mask.expand(2, 30))
+    if num <= int(mask.sum()):
+        torch.testing.assert_close(found, segment_means(tokens[:, mask], num))
+    else:
+        distance = torch.cdist(found, tokens[:, mask])
+        assert distance.amin(dim=2).max() < 1e-6
+        assert distance.amin(dim=1).max() < 1e-6
 
 
 @pytest.mark.parametrize("n", [40, 300])

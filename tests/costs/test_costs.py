@@ -1,5 +1,7 @@
 """Costs: the paper's figures, and that what is counted is what runs."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -94,6 +96,8 @@ def test_memory_is_what_the_allocator_sees() -> None:
     "attend",
     [
         AttendConfig("performer"),
+        AttendConfig("nystrom", 16),
+        AttendConfig("nystrom", 1000),
         AttendConfig("orthoformer", 16),
         AttendConfig("orthoformer", 1000),  # more than there are tokens
         AttendConfig("orthoformer", 16, choice="random"),
@@ -107,12 +111,6 @@ def test_approximations_do_what_is_counted(name: str, attend: AttendConfig) -> N
     assert measure(config).macs == pytest.approx(paper_macs(config), rel=1e-6)
 
 
-def test_nystrom_counts_all_but_the_means_which_are_products_here() -> None:
-    config = model_config("joint-tiny", attend=AttendConfig("nystrom", 16))
-    means = 4 * 2 * 145 * 16 * 96
-    assert measure(config).macs == pytest.approx(paper_macs(config) + means, rel=1e-6)
-
-
 def test_a_search_that_is_not_made_costs_nothing() -> None:
     greedy, random, few = (
         paper_macs(model_config("motionformer-base", attend=AttendConfig("orthoformer", 128, **changes)))
@@ -121,3 +119,94 @@ def test_a_search_that_is_not_made_costs_nothing() -> None:
     tokens = 8 * 14 * 14
     assert greedy - random == pytest.approx(12 * tokens * 128 * 768)
     assert few - random == pytest.approx(12 * 4 * 128 * 128 * 768)
+
+
+def test_the_improved_orthoformer_costs_more_than_the_plain_one() -> None:
+    plain, refined, ridged = (
+        paper_macs(model_config("joint-tiny", attend=AttendConfig("orthoformer", 16, **changes)))
+        for changes in ({}, {"refine": True}, {"ridge": 0.01})
+    )
+    n, r, c, heads = 145, 16, 96, 4
+    assert refined - plain == pytest.approx(4 * 2 * n * r * c)
+    assert ridged - plain == pytest.approx(4 * (2 * r * r * c + heads * r**3 / 3))
+
+
+NEW = """
+import sys
+from dataclasses import replace
+import torch
+from torch import nn
+from motionformer import Motionformer, JointAttention, OrthoformerAttention
+from motionformer.attention import Attend, ExactAttention
+from motionformer.costs import measure, paper_macs
+from motionformer.errors import MotionformerError, TraceError
+from motionformer.models import model_config
+from motionformer.models.block import Block
+from motionformer.models.build import ATTENDS, BLOCKS
+from motionformer.trace import trace
+
+class Mine(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm, self.layer = nn.LayerNorm(dim), nn.Linear(dim, dim)
+    def forward(self, x, frames):
+        return self.layer(self.norm(x)) + x.mean(dim=1, keepdim=True)
+
+class Kernel(Attend):
+    def prepare(self, q, k, v, frames, bias=None, query_mask=None):
+        return lambda q: v.mean(dim=2, keepdim=True).expand_as(q)[:, :, :, None]
+
+BLOCKS["mine"] = lambda config, rate: Block(config.dim, Mine(config.dim), config.mlp_ratio)
+BLOCKS["searching"] = lambda config, rate: Block(
+    config.dim, JointAttention(config.dim, config.num_heads, attend=OrthoformerAttention(16)), config.mlp_ratio)
+ATTENDS["mean"] = lambda config: Kernel()
+"""
+
+
+def test_a_new_scheme_or_kernel_reports_no_others_cost(run_python: Callable[[str], str]) -> None:
+    out = run_python(
+        NEW
+        + """
+tiny = model_config("joint-tiny")
+for config in (replace(tiny, attention="mine"), replace(tiny, attend=replace(tiny.attend, kind="mean"))):
+    try:
+        print("counted", paper_macs(config))
+    except MotionformerError as error:
+        print(error)
+mine = measure(replace(tiny, attention="mine")).macs
+n, c, p = 145, 96, 3 * 2 * 8 * 8
+print(mine == 144 * p * c + 4 * (n * c * c + 8 * n * c * c + 3 * 5 * n * c) + 5 * n * c + c * 8)
+print(measure(replace(tiny, attention="searching")).macs
+      == measure(model_config("joint-tiny", attend=replace(tiny.attend, kind="orthoformer", num_prototypes=16))).macs)
+Mine.macs = lambda self, frames, patches, prefix: (frames * patches + prefix) * (96 * 96 + 5 * 96)
+print(paper_macs(replace(tiny, attention="mine")) == mine)
+"""
+    )
+    assert out.splitlines() == [
+        "the cost of attention 'mine' is not known: Mine does not state its multiply-adds: give it a method macs.",
+        "the cost of attention 'joint' is not known: Kernel does not state its multiply-adds: give it a method macs.",
+        "True",
+        "True",
+        "True",
+    ]
+
+
+def test_a_new_scheme_without_maps_is_said_by_trace(run_python: Callable[[str], str]) -> None:
+    out = run_python(
+        NEW
+        + """
+torch.manual_seed(0)
+model = Motionformer(replace(model_config("joint-tiny"), attention="mine")).eval()
+frames = torch.randint(0, 255, (8, 48, 48, 3), dtype=torch.uint8)
+for what in ("trajectory", "rollout", "class-token"):
+    try:
+        trace(model, frames, at=None if what == "class-token" else (20, 20), what=what)
+    except TraceError as error:
+        print(error)
+print(trace(model, frames, what="gradcam", layer=0).scheme)
+"""
+    )
+    *refused, shown = out.splitlines()
+    assert len(refused) == 3
+    assert all("'mine' states no maps: there are maps of trajectory, joint, divided attention" in x for x in refused)
+    assert shown == "mine"

@@ -70,6 +70,23 @@ def test_bgr_models_get_bgr() -> None:
     torch.testing.assert_close(next(ClipFeatures(model, height=48)(frames)).key, before)
 
 
+def test_pixels_are_those_of_the_pipeline_where_channels_differ_in_mean_and_std() -> None:
+    """ImageNet statistics and BGR: swapping after normalising would give each channel another's."""
+    from dataclasses import replace
+
+    from motionformer.video.transforms import eval_transform
+
+    model = tiny("joint-tiny")
+    spec = replace(model.config.input, channels="BGR", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    model.config = replace(model.config, input=spec)
+    seen: list[torch.Tensor] = []
+    model.tokens.register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0]))
+    frames = torch.randint(0, 255, (2, 48, 48, 3), dtype=torch.uint8)
+    list(ClipFeatures(model, clip=2, height=48)(frames))
+    expected = eval_transform(spec)(frames).repeat_interleave(model.config.tubelet, dim=1)
+    torch.testing.assert_close(seen[0][0], expected, atol=1e-6, rtol=0)
+
+
 def test_refuses_nonsense() -> None:
     with pytest.raises(ValueError, match="blocks 0 to 3"):
         ClipFeatures(tiny(), TokenReadout(4))

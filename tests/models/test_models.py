@@ -1,6 +1,7 @@
 """Tokens, positions, heads, variants: any clip, any configuration, errors that help."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -156,6 +157,29 @@ class TestModel:
         assert torch.equal(layer.eval()(out), out)
         rates = [block.drop_path.rate for block in create_model("motionformer-tiny", drop_path=0.3).blocks]
         assert rates == pytest.approx([0.0, 0.1, 0.2, 0.3])
+
+
+def test_bytes_are_no_clip(run_python: Callable[[str], str]) -> None:
+    """Without run-time shape checks, which would be first."""
+    out = run_python(
+        """
+import torch
+from motionformer import create_model
+model = create_model("motionformer-tiny", depth=1).eval()
+for dtype in (torch.uint8, torch.int64):
+    for call in (model, model.features, model.embed):
+        try:
+            call(torch.zeros(1, 3, 8, 48, 48, dtype=dtype))
+        except TypeError as error:
+            print(error)
+"""
+    )
+    lines = out.splitlines()
+    assert len(lines) == 6
+    for line, dtype in zip(lines, 3 * ["torch.uint8"] + 3 * ["torch.int64"], strict=True):
+        assert f"takes normalised floats [b 3 t H W], not {dtype}" in line
+        assert "eval_transform(model.config.input)" in line
+        assert "Predictor" in line
 
 
 class TestConfig:

@@ -52,6 +52,22 @@ def test_the_same_motion_gives_the_same_at_any_size() -> None:
     torch.testing.assert_close(moments((8, 14, 14), (0.1, 0.2)), moments((8, 28, 28), (0.1, 0.2)), atol=0.02, rtol=0.02)
 
 
+def test_moments_are_ten_times_the_mean_over_patches() -> None:
+    """Written out: a model is trained with this factor, and another one gives other logits."""
+    f, h, w = grid = (4, 3, 5)
+    tokens = torch.randn(2, 1 + f * h * w, 6, dtype=torch.float64)
+    patches = tokens[:, 1:].reshape(2, f, h, w, 6)
+    rows, columns = torch.zeros(2, 6, dtype=torch.float64), torch.zeros(2, 6, dtype=torch.float64)
+    for t in range(f):
+        for y in range(h):
+            for x in range(w):
+                time, row, column = (t - 1.5) / 1.25**0.5, (y - 1) / (2 / 3) ** 0.5, (x - 2) / 2**0.5
+                rows += 10 * time * row * patches[:, t, y, x] / (f * h * w)
+                columns += 10 * time * column * patches[:, t, y, x] / (f * h * w)
+    expected = torch.cat((tokens[:, 0], rows, columns), dim=1)
+    torch.testing.assert_close(MotionReadout(1)(tokens, grid), expected, atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize("grid", [(1, 4, 4), (4, 1, 1)])
 def test_nothing_moves_in_one_frame_or_in_one_place(grid: tuple[int, int, int]) -> None:
     assert torch.equal(moments(grid, (0.2, 0.2)), torch.zeros(2))

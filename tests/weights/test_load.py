@@ -62,6 +62,29 @@ class TestReleased:
         assert model.config.input.channels == "BGR"
         close(model(file["input"])["noun"], file["output_noun"])
 
+    @pytest.mark.parametrize("kind", ["joint", "divided"])
+    @pytest.mark.parametrize("approximation", ["orthoformer", "nystrom", "performer"])
+    def test_joint_and_divided_layers_know_no_approximation(
+        self, kind: str, approximation: str, tmp_path: Path
+    ) -> None:
+        file = load_file(PARITY / f"{kind}.safetensors")
+        state = {k.removeprefix("weights."): v for k, v in file.items() if k.startswith("weights.")}
+        cfg = f"VIT: {{NUM_HEADS: 4, APPROX_ATTN_TYPE: {approximation}, APPROX_ATTN_DIM: 2}}"
+        torch.save({"model_state": state, "cfg": cfg}, tmp_path / "x.pyth")
+        model, report = load_model_with_report(tmp_path / "x.pyth")
+        with torch.no_grad():
+            close(model(file["input"]), file["output"])
+        assert f"its configuration names {approximation}; {kind} attention ignores it" in str(report)
+
+    def test_trajectory_layers_follow_it_and_report_nothing(self, released: dict, tmp_path: Path) -> None:
+        torch.save(
+            {"model_state": released["model_state"], "cfg": "VIT: {NUM_HEADS: 4, APPROX_ATTN_TYPE: nystrom}"},
+            tmp_path / "x.pyth",
+        )
+        model, report = load_model_with_report(tmp_path / "x.pyth")
+        assert model.config.attend.kind == "nystrom"
+        assert not report.notes
+
     def test_sixteen_names(self) -> None:
         assert len(RELEASED) == 16
         assert RELEASED["ssv2_motionformer_336_16x4"].input.sampling == "segments"

@@ -36,6 +36,14 @@ class Attend(nn.Module, ABC):
         `query_mask` is True for real queries: padded ones are never used as prototypes.
         """
 
+    def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
+        """Multiply-adds of one clip: n queries, m keys in `frames` frames, no projections. A kernel states its own.
+
+        Raises:
+            NotImplementedError: this kernel states none. Nothing is guessed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not state its multiply-adds: give it a method macs.")
+
     def forward(
         self,
         q: Float[Tensor, "b h n d"],

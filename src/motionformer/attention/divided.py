@@ -84,6 +84,13 @@ class DividedAttention(nn.Module):
         out = rearrange(pooled.squeeze(3), f"{self.token_groups} d -> b (f s) (h d)", f=frames, s=s)
         return self.proj(torch.cat((*pieces, out), dim=1))  # type: ignore[no-any-return]
 
+    def macs(self, frames: int, patches: int, num_prefix_tokens: int) -> float:
+        """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix."""
+        c, n = self.proj.in_features, frames * patches + num_prefix_tokens
+        groups, size = (patches, frames) if self.along == "time" else (frames, patches)
+        inside = self.attend.macs(size, size + num_prefix_tokens, 1, self.num_heads, c // self.num_heads)
+        return 4 * n * c * c + 2 * num_prefix_tokens * n * c + groups * inside
+
     def _group(self, tokens: Tensor, frames: int) -> Tensor:
         return rearrange(tokens, f"b h (f s) d -> {self.token_groups} d", f=frames)
 

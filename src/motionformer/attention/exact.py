@@ -40,6 +40,9 @@ class ExactAttention(Attend):
 
         return pool
 
+    def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
+        return 2.0 * n * m * num_heads * head_dim  # logits, and the pooling
+
 
 class SpaceTimeNormAttention(Attend):
     """The paper's `Norm_ST` ablation: one softmax over space *and* time, still pooled frame by frame.
@@ -73,6 +76,9 @@ class SpaceTimeNormAttention(Attend):
             return rearrange(by_frame @ values, "b h f n e -> b h n f e")
 
         return pool
+
+    def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
+        return 2.0 * n * m * num_heads * head_dim
 
 
 def softmax(logits: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 The function of the paper with the two projections moved out of the time axis ("folded", docs/decisions.md): `W_k`
 goes into the query, `W_v` comes after the pooling, so that no trajectory token is ever projected. Queries are taken
 in small blocks, so that the `[n h c]` intermediates stay in the cache. The backward pass is written out in
-`follow_backward.py`.
+`follow_backward.py`. Projections that are more than a matrix (`is_plain`) are not folded but called.
 """
 
 from dataclasses import dataclass
@@ -72,6 +72,24 @@ def affinity(
 ) -> Float[Tensor, "bn h f"]:
     """Softmax over frames; the key projection is folded into the query."""
     logits = torch.bmm(query, to_key, out=scratch).transpose(0, 1) @ by_token(tokens).transpose(1, 2)
+    return _over_frames(logits, tokens, frame_bias)
+
+
+def projected_weights(
+    query: Float[Tensor, "bn c"],
+    keys: Float[Tensor, "b f n c"],
+    num_heads: int,
+    frame_bias: Float[Tensor, "b f"] | None = None,
+) -> Float[Tensor, "bn h f"]:
+    """`temporal_weights` from queries and keys that are projected already: nothing is folded."""
+    queries: Tensor = query.unflatten(1, (num_heads, -1))
+    logits = torch.einsum(
+        "qhd,qfhd->qhf", queries * queries.shape[-1] ** -0.5, by_token(keys).unflatten(2, (num_heads, -1))
+    )
+    return _over_frames(logits, keys, frame_bias)
+
+
+def _over_frames(logits: Float[Tensor, "bn h f"], tokens: Tensor, frame_bias: Tensor | None) -> Float[Tensor, "bn h f"]:
     if frame_bias is not None:
         logits = logits + frame_bias.repeat_interleave(tokens.shape[2], dim=0)[:, None]
     return softmax(logits).to(tokens.dtype)

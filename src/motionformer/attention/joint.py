@@ -44,3 +44,8 @@ class JointAttention(nn.Module):
             query_mask = key_mask
         pooled = self.attend(q, k, v, 1, key_mask=key_mask, key_bias=key_bias, query_mask=query_mask)
         return self.proj(rearrange(pooled, "b h n 1 d -> b n (h d)"))  # type: ignore[no-any-return]
+
+    def macs(self, frames: int, patches: int, num_prefix_tokens: int) -> float:
+        """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix."""
+        c, n = self.proj.in_features, frames * patches + num_prefix_tokens
+        return 4 * n * c * c + self.attend.macs(n, n, 1, self.num_heads, c // self.num_heads)

@@ -20,16 +20,25 @@ class NystromAttention(Attend):
     """Attention through `num_landmarks` mean queries and mean keys, each a run of neighbours in time, then place.
 
     Where there are fewer queries or keys than that, as in the small groups of divided attention, there are as many
-    landmarks as the fewer of the two: a mean query and a mean key make a pair.
+    landmarks as the fewer of the two: a mean query and a mean key make a pair. `constant_landmarks` lets no gradient
+    through them, as the released code does.
     """
 
-    def __init__(self, num_landmarks: int = 128, *, inverse_steps: int = 6, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        num_landmarks: int = 128,
+        *,
+        inverse_steps: int = 6,
+        dropout: float = 0.0,
+        constant_landmarks: bool = False,
+    ) -> None:
         super().__init__()
         if num_landmarks < 1:
             raise ValueError(f"Nyström attention needs num_landmarks >= 1, got {num_landmarks}.")
         self.num_landmarks = num_landmarks
         self.inverse_steps = inverse_steps
         self.dropout = dropout
+        self.constant_landmarks = constant_landmarks
 
     def prepare(
         self,
@@ -43,8 +52,9 @@ class NystromAttention(Attend):
         scale = q.shape[-1] ** -0.25
         key_mask = None if bias is None else rearrange(is_visible(bias), "b f s -> b (f s)")
         num = min(self.num_landmarks, q.shape[2], k.shape[2])
-        mean_q = _landmarks(q * scale, num, frames, query_mask)
-        mean_k = _landmarks(k * scale, num, frames, key_mask)
+        fixed_q, fixed_k = (q.detach(), k.detach()) if self.constant_landmarks else (q, k)
+        mean_q = _landmarks(fixed_q * scale, num, frames, query_mask)
+        mean_k = _landmarks(fixed_k * scale, num, frames, key_mask)
         keys, values = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
         readers = repeat(mean_q, "b h r d -> (b f) h r d", f=frames).to(keys.dtype)
         mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
@@ -53,6 +63,11 @@ class NystromAttention(Attend):
         read = rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)
         held = rearrange(inverse @ read, "b h r (f e) -> b h f r e", f=frames).to(v.dtype)
         return look_up(mean_k[:, :, None], held, dropout=self.dropout if self.training else 0.0)
+
+    def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
+        r, c = min(self.num_landmarks, n, m), num_heads * head_dim
+        inverse = r * r * c + num_heads * self.inverse_steps * 4 * r**3 + r * r * frames * c
+        return float(n * r * c + 2 * r * m * c + inverse + n * r * frames * c)
 
 
 def _landmarks(x: Tensor, num: int, frames: int, mask: Tensor | None) -> Float[Tensor, "b h r d"]:

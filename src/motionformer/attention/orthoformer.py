@@ -89,6 +89,20 @@ class OrthoformerAttention(Attend):
         values = self._read(prototypes, k, v, frames, bias, penalty)
         return look_up(prototypes, values, penalty=penalty, dropout=self.dropout if self.training else 0.0)
 
+    def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
+        groups, c = 1 if self.shared else frames, num_heads * head_dim
+        candidates = (n + m if self.candidates == "queries+keys" else n) // groups
+        r = min(self.num_prototypes, candidates)
+        searched = candidates if self.subsample is None else min(candidates, self.subsample * r)
+        products = n * r * groups + 2 * r * m + n * r * frames
+        if self.choice == "orthogonal":
+            products += groups * searched * r
+        if self.refine:  # who is nearest to whom, and the means
+            products += 2 * groups * candidates * r
+        if self.ridge > 0.0:  # the overlap of the prototypes, and the values through its inverse
+            products += groups * r * r + frames * r * r
+        return float(products * c) + (groups * num_heads * r**3 / 3 if self.ridge > 0.0 else 0.0)
+
     def _choose(
         self, q: Tensor, k: Tensor, frames: int, bias: Tensor | None, query_mask: Tensor | None
     ) -> Float[Tensor, "b h g r d"]:

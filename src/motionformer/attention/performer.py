@@ -47,6 +47,10 @@ class PerformerAttention(Attend):
 
         return pool
 
+    def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
+        features, read = (n + m) * head_dim, (m + n * frames) * head_dim
+        return float(self.projection.shape[0] * num_heads * (features + read + n * frames))
+
     def _key_features(self, k: Tensor, bias: Float[Tensor, "b f s"] | None) -> Float[Tensor, "b h m features"]:
         logits, half_norm = self._logits(k)
         if bias is None:

@@ -70,21 +70,26 @@ def take_tokens(tokens: Float[Tensor, "*batch n d"], index: Int[Tensor, "*batch 
 def segment_means(
     tokens: Float[Tensor, "*batch n d"], num: int, mask: Bool[Tensor, "*batch n"] | None = None
 ) -> Float[Tensor, "*batch r d"]:
-    """Means of `num` consecutive runs of equal length, over the real tokens only.
+    """Means of `num` consecutive runs of real tokens: disjoint, none left out, the shorter runs first (method.md §4).
 
-    Where the length does not divide, neighbouring runs share a token, as in adaptive pooling.
+    Where fewer than `num` tokens are real, a run is one of them, and some are in several.
     """
     n = tokens.shape[-2]
     num = min(num, n)
-    if mask is None and n % num == 0:
-        runs: Tensor = tokens.unflatten(-2, (num, n // num))
-        return runs.mean(dim=-2)
-    mask = tokens.new_ones(n, dtype=torch.bool) if mask is None else mask
+    if mask is None:
+        length, num_longer = divmod(n, num)
+        shorter, longer = tokens.split(((num - num_longer) * length, num_longer * (length + 1)), dim=-2)
+        means: Tensor = shorter.unflatten(-2, (num - num_longer, length)).mean(dim=-2)
+        if num_longer == 0:
+            return means
+        return torch.cat((means, longer.unflatten(-2, (num_longer, length + 1)).mean(dim=-2)), dim=-2)
     rank = mask.cumsum(dim=-1) - 1
     count = mask.sum(dim=-1, keepdim=True).clamp(min=1)
-    run = torch.arange(num, device=tokens.device)
-    low = (run * count) // num
-    high = ((run + 1) * count + num - 1) // num
+    run = torch.arange(num + 1, device=tokens.device)
+    edge = run * (count // num) + (run - num + count % num).clamp(min=0)
+    low, high = edge[..., :-1], edge[..., 1:]
+    spread = run[:-1] * count // num  # where there are fewer real tokens than runs
+    low, high = torch.where(count < num, spread, low), torch.where(count < num, spread + 1, high)
     member = (rank[..., None, :] >= low[..., None]) & (rank[..., None, :] < high[..., None])
     member = (member & mask[..., None, :]).to(tokens.dtype)
     return member @ tokens / member.sum(dim=-1, keepdim=True).clamp(min=1)

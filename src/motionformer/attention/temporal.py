@@ -6,13 +6,15 @@ A temporal pooling is given the trajectories `ỹ [b f n c]` and each query's ow
 from abc import ABC, abstractmethod
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from motionformer.attention.follow import Projections, temporal_weights
+from motionformer.attention.follow import Projections, own_tokens, pool, projected_weights, temporal_weights
 from motionformer.attention.follow_backward import follow_frugally
 from motionformer.attention.precision import without_autocast
+from motionformer.attention.projection import is_plain
 
 
 class TemporalPooling(nn.Module, ABC):
@@ -35,12 +37,23 @@ class TemporalPooling(nn.Module, ABC):
     ) -> Float[Tensor, "b h n f"]:
         """The weights of the pooling, for looking at; one head where all heads agree."""
 
+    def macs(self, n: int, frames: int, dim: int) -> float:
+        """Multiply-adds for n trajectories through `frames` frames by the paper's convention. A pooling states its own.
+
+        Raises:
+            NotImplementedError: this pooling states none. Nothing is guessed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not state its multiply-adds: give it a method macs.")
+
 
 class TemporalAttention(TemporalPooling):
     """Attention along each trajectory, queried from its own frame.
 
     `project_values=False` averages the trajectory itself, as the released models do. The key projection has no bias:
     it would add the same number to every frame, which the softmax removes.
+
+    The projections are folded (`follow.py`) while all of them are plain layers. If any is wrapped, hooked, quantised or
+    parametrised, all are called, on every token of every trajectory: the same function at the paper's own cost.
     """
 
     def __init__(
@@ -66,6 +79,11 @@ class TemporalAttention(TemporalPooling):
         visible: Bool[Tensor, "b f"] | None = None,
     ) -> Float[Tensor, "b n c"]:
         dropout = self.dropout if self.training else 0.0
+        if not self._is_folded():
+            weight = F.dropout(self._called_weights(tokens, own, visible), dropout)
+            values = tokens if self.to_value is None else self.to_value(tokens).to(tokens.dtype)
+            with without_autocast(tokens.device):
+                return _zero_if_blind(pool(values, weight, None), visible)
         with without_autocast(tokens.device):
             out = follow_frugally(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout)
             if self.to_value is not None and self.to_value.bias is not None:
@@ -78,8 +96,25 @@ class TemporalAttention(TemporalPooling):
         own: Int[Tensor, " n"],
         visible: Bool[Tensor, "b f"] | None = None,
     ) -> Float[Tensor, "b h n f"]:
-        weight = temporal_weights(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens))
+        if self._is_folded():
+            weight = temporal_weights(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens))
+        else:
+            weight = self._called_weights(tokens, own, visible)
         return rearrange(weight, "(b n) h f -> b h n f", b=tokens.shape[0])
+
+    def _is_folded(self) -> bool:
+        layers = (self.to_query, self.to_key, self.to_value)
+        return all(is_plain(layer) for layer in layers if layer is not None)
+
+    def _called_weights(self, tokens: Tensor, own: Tensor, visible: Tensor | None) -> Float[Tensor, "bn h f"]:
+        query = self.to_query(own_tokens(tokens, own)).to(tokens.dtype)
+        keys = self.to_key(tokens).to(tokens.dtype)
+        with without_autocast(tokens.device):
+            return projected_weights(query, keys, self.num_heads, _hide(visible, tokens))
+
+    def macs(self, n: int, frames: int, dim: int) -> float:
+        """With keys and values of every trajectory token projected, which the release does in any case."""
+        return n * dim * dim + n * frames * dim * 2 * dim + 2.0 * n * frames * dim
 
     def projections(self, dtype: torch.dtype) -> Projections:
         """The weights as `follow` wants them, one matrix a head."""
@@ -120,6 +155,9 @@ class TemporalAverage(TemporalPooling):
         shown = tokens.new_ones(tokens.shape[:2]) if visible is None else visible.to(tokens.dtype)
         weight = shown / shown.sum(dim=1, keepdim=True).clamp(min=1)
         return repeat(weight, "b f -> b 1 n f", n=tokens.shape[2])
+
+    def macs(self, n: int, frames: int, dim: int) -> float:
+        return 0.0
 
 
 def _hide(visible: Bool[Tensor, "b f"] | None, like: Tensor) -> Float[Tensor, "b f"] | None:

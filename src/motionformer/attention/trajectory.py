@@ -94,6 +94,13 @@ class TrajectoryAttention(nn.Module):
                 pieces.append(self._track(pool, queries, place, visible))
         return self.proj(torch.cat(pieces, dim=1))  # type: ignore[no-any-return]
 
+    def macs(self, frames: int, patches: int, num_prefix_tokens: int) -> float:
+        """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix."""
+        c, n = self.proj.in_features, frames * patches
+        tokens = n + num_prefix_tokens
+        space = self.attend.macs(n, n, frames, self.num_heads, c // self.num_heads)
+        return 4 * tokens * c * c + 2 * num_prefix_tokens * tokens * c + space + self.time.macs(n, frames, c)
+
     def _track(self, pool: Pool, q: Tensor, own: Tensor, visible: Tensor | None) -> Float[Tensor, "b n c"]:
         """Both halves for some of the queries: their trajectories, then one token from each."""
         trajectories = rearrange(pool(q), "b h n f d -> b f n (h d)")

@@ -52,7 +52,7 @@ def info(
         return
     from dataclasses import replace
 
-    from motionformer.costs import measure, paper_macs, released_parameters
+    from motionformer.costs import measure, released_parameters
     from motionformer.models.variants import adapt_config
 
     changes: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def info(
         "parameters": cost.parameters,
         "parameters_released": cost.parameters + sum(extra.values()),
         "not_carried": extra,
-        "gmacs_paper": round(paper_macs(config) / 1e9, 3),
+        "gmacs_paper": _paper_gmacs(config),
         "gmacs": round(cost.macs / batch / 1e9, 3),
         "batch": batch,
         "weight_bytes": cost.weight_bytes,
@@ -93,6 +93,17 @@ def info(
         print(json.dumps({**report, "config": config.to_dict()}, indent=2))
     else:
         _print_report(report)
+
+
+def _paper_gmacs(config: "ModelConfig") -> float | None:
+    """None where a layer states no cost: what is not known is not shown."""
+    from motionformer.costs import paper_macs
+    from motionformer.errors import MotionformerError
+
+    try:
+        return round(paper_macs(config) / 1e9, 3)
+    except MotionformerError:
+        return None
 
 
 def _find_config(model: str) -> "ModelConfig":
@@ -127,7 +138,8 @@ def _print_report(report: dict[str, Any]) -> None:
         for reason, count in report["not_carried"].items():
             table.add_row("", f"{count / 1e6:.3f} M  {reason}")
     table.add_row("multiply-adds", f"{report['gmacs']:.2f} G as computed here")
-    table.add_row("", f"{report['gmacs_paper']:.2f} G by the paper's convention")
+    stated = "not stated" if report["gmacs_paper"] is None else f"{report['gmacs_paper']:.2f} G"
+    table.add_row("", f"{stated} by the paper's convention")
     table.add_row("memory", f"weights {_mega(report['weight_bytes'])}, float32, batch {report['batch']}:")
     table.add_row("", f"forward pass {_mega(report['inference_bytes'])} more")
     table.add_row("", f"training step {_mega(report['training_step_bytes'])} more (activations and gradients)")

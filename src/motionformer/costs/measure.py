@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from motionformer.costs.paper import selection
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 
@@ -45,7 +44,7 @@ def measure(config: ModelConfig, batch: int = 1) -> Cost:
         _without_data(model)
         clip = torch.empty(batch, 3, spec.frames, spec.height, spec.width)
         model.eval()
-        with torch.no_grad(), _counter() as counted, _PeakBytes() as inference:
+        with torch.no_grad(), _counter() as counted, _NormMacs(model) as norms, _PeakBytes() as inference:
             model(clip)
         model.train()
         with _PeakBytes() as training:
@@ -53,8 +52,7 @@ def measure(config: ModelConfig, batch: int = 1) -> Cost:
             loss.backward()
         parameters = sum(p.numel() for p in model.parameters())
         stored = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
-    macs = counted.get_total_flops() / 2 + batch * (_norm_macs(config) + _selection_macs(config))
-    return Cost(parameters, macs, 4 * stored, inference.peak, training.peak)
+    return Cost(parameters, counted.get_total_flops() / 2 + norms.macs, 4 * stored, inference.peak, training.peak)
 
 
 def _without_data(model: nn.Module) -> None:
@@ -104,27 +102,31 @@ def _counter() -> FlopCounterMode:
     def fused(q: Any, k: Any, v: Any, *rest: Any, out_shape: Any = None, **options: Any) -> int:
         return int(sdpa_flop_count(q, k, v))
 
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return FlopCounterMode(display=False, custom_mapping={attention: fused})
+    def search(unit: Any, num: int, *rest: Any, out_shape: Any = None, **options: Any) -> int:
+        rows, candidates, d = unit
+        return int(2 * rows * candidates * num * d)  # one opaque operator: every candidate with every prototype
+
+    mapping = {
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused,
+        torch.ops.motionformer.greedy_orthogonal: search,
+    }
+    return FlopCounterMode(display=False, custom_mapping=mapping)
 
 
-def _norm_macs(config: ModelConfig) -> int:
-    f, rows, columns = config.grid
-    norms = config.depth * (3 if config.attention == "divided" else 2) + 1
-    return 5 * norms * (f * rows * columns + config.num_prefix_tokens) * config.dim
+class _NormMacs:
+    """Counts 5 for each element that a LayerNorm of the model gives inside the block."""
 
+    def __init__(self, model: nn.Module) -> None:
+        self.macs = 0
+        self.norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
 
-def _selection_macs(config: ModelConfig) -> int:
-    """The search for prototypes, which is one opaque operator."""
-    if config.attend.kind != "orthoformer":
-        return 0
-    f, rows, columns = config.grid
-    s, p = rows * columns, config.num_prefix_tokens
-    n = f * s
-    if config.attention == "joint":
-        products = selection(config.attend, n + p, n + p)[1]
-    elif config.attention == "divided":
-        products = s * selection(config.attend, f, f + p)[1] + f * selection(config.attend, s, s + p)[1]
-    else:
-        products = selection(config.attend, n, n, 1 if config.attend.shared else f)[1]
-    return config.depth * products * config.dim
+    def __enter__(self) -> "_NormMacs":
+        self.handles = [norm.register_forward_hook(self._count) for norm in self.norms]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def _count(self, norm: nn.Module, inputs: Any, out: Tensor) -> None:
+        self.macs += 5 * out.numel()

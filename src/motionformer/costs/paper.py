@@ -5,20 +5,36 @@ that reports an `einsum` to four digits, which shows in the last digit of one of
 (docs/decisions.md, "counting as the paper does").
 """
 
-from motionformer.models.build import READOUTS
-from motionformer.models.config import AttendConfig, ModelConfig
+from typing import Any
+
+import torch
+from torch import nn
+
+from motionformer.errors import MotionformerError
+from motionformer.models.block import MLP, StochasticDepth
+from motionformer.models.build import READOUTS, build_block
+from motionformer.models.config import ModelConfig
 
 
 def paper_macs(config: ModelConfig) -> float:
-    """Multiply-adds of one clip through the model as the paper writes it, every projection of every token done."""
+    """Multiply-adds of one clip through the model as the paper writes it, every projection of every token done.
+
+    Each layer states its own (`macs`).
+
+    Raises:
+        MotionformerError: a layer of the model's blocks, or the kernel inside it, states none.
+    """
     f, rows, columns = config.grid
     s, c = rows * columns, config.dim
     n = f * s
     tokens = n + config.num_prefix_tokens
     embed = n * 3 * config.tubelet * config.patch**2 * c
-    mlp = 2 * tokens * c * int(config.mlp_ratio * c)
-    attention, norms = _attention(config, f, s)
-    block = attention + mlp + (norms + 1) * _norm(tokens, c)
+    with torch.device("meta"):
+        parts = list(build_block(config, 0.0).children())
+    try:
+        block = sum(_part(part, f, s, config) for part in parts) + _as_printed(config, n, f)
+    except NotImplementedError as error:
+        raise MotionformerError(f"the cost of attention {config.attention!r} is not known: {error}") from error
     return embed + config.depth * block + _norm(tokens, c) + _head(config)
 
 
@@ -37,49 +53,28 @@ def released_parameters(config: ModelConfig) -> dict[str, int]:
     return extra
 
 
-def _attention(config: ModelConfig, f: int, s: int) -> tuple[float, int]:
-    """Multiply-adds of a block's attention, and how many norms stand before attentions."""
-    c, n, p = config.dim, f * s, config.num_prefix_tokens
-    tokens = n + p
-    project = 4 * tokens * c * c
-    prefix = 2 * p * tokens * c
-    if config.attention == "joint":
-        return project + _softmax_attention(config, tokens, tokens, 1), 1
-    if config.attention == "divided":
-        along_time = s * _softmax_attention(config, f, f + p, 1)
-        return 2 * project + 2 * prefix + along_time + f * _softmax_attention(config, s, s + p, 1), 2
-    along_time = 0.0
-    if config.time == "attention":
-        along_time = n * c * c + n * f * c * 2 * c + 2 * _einsum(n * f * c)
-    return project + prefix + _softmax_attention(config, n, n, f) + along_time, 1
+def _part(part: nn.Module, f: int, s: int, config: ModelConfig) -> float:
+    """Multiply-adds of one part of a block."""
+    tokens = f * s + config.num_prefix_tokens
+    if isinstance(part, nn.LayerNorm):
+        return float(_norm(tokens, config.dim))
+    if isinstance(part, MLP):
+        return 2.0 * tokens * config.dim * part.fc1.out_features
+    if isinstance(part, nn.Dropout | StochasticDepth):
+        return 0.0
+    macs: Any = getattr(part, "macs", None)
+    if macs is None:
+        raise NotImplementedError(f"{type(part).__name__} does not state its multiply-adds: give it a method macs.")
+    return float(macs(f, s, config.num_prefix_tokens))
 
 
-def _softmax_attention(config: ModelConfig, n: int, m: int, f: int) -> float:
-    """n queries, m keys in f frames: logits and pooling, or what the approximation does instead."""
-    c, attend = config.dim, config.attend
-    if attend.kind in ("exact", "norm_st"):
-        return n * m * c + (_einsum(n * m * c) if config.attention == "trajectory" else float(n * m * c))
-    if attend.kind == "performer":
-        features, read, normalise = (n + m) * c, (m + n * f) * c, n * f * config.num_heads
-        return float(attend.num_features * (features + read + normalise))
-    if attend.kind == "nystrom":
-        r = min(attend.num_prototypes, n, m)
-        inverse = r * r * c + config.num_heads * (6 * 4 * r**3) + r * r * f * c
-        return float(n * r * c + 2 * r * m * c + inverse + n * r * f * c)
-    groups = 1 if attend.shared else f
-    r, search = selection(attend, n, m, groups)
-    return float(search * c + n * r * groups * c + 2 * r * m * c + n * r * f * c)
-
-
-def selection(attend: AttendConfig, n: int, m: int, groups: int = 1) -> tuple[int, int]:
-    """Prototypes of each group, and the products of a prototype and a candidate that finding all of them takes."""
-    candidates = (n + m if attend.candidates == "queries+keys" else n) // groups
-    r = min(attend.num_prototypes, candidates)
-    if attend.choice != "orthogonal":
-        return r, 0
-    if attend.subsample is not None:
-        candidates = min(candidates, attend.subsample * r)
-    return r, groups * candidates * r
+def _as_printed(config: ModelConfig, n: int, f: int) -> float:
+    """What the counter's four digits add to the `einsum`s of trajectory attention: pooling space, then time."""
+    if config.attention != "trajectory":
+        return 0.0
+    space = n * n * config.dim if config.attend.kind in ("exact", "norm_st") else 0
+    time = n * f * config.dim if config.time == "attention" else 0
+    return _einsum(space) - space + 2 * (_einsum(time) - time)
 
 
 def _norm(tokens: int, c: int) -> int:

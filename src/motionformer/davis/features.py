@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from motionformer.davis.affinity import Affinity, FrameTokens
 from motionformer.models import Motionformer
-from motionformer.video.transforms.pixels import FromFrames, Normalise, SwapChannels
+from motionformer.video.transforms.contract import Pipeline
+from motionformer.video.transforms.pipelines import finish
+from motionformer.video.transforms.pixels import FromFrames
 from motionformer.video.transforms.resize import resize
 
 
@@ -107,9 +109,7 @@ class ClipFeatures:
         config = self.model.config
         rows, columns = self.grid(frames.shape[1], frames.shape[2])
         clip = resize(FromFrames()(frames), (rows * config.patch, columns * config.patch))
-        clip = Normalise(config.input.mean, config.input.std)(clip)
-        clip = SwapChannels()(clip) if config.input.channels == "BGR" else clip
-        clip = clip.repeat_interleave(config.tubelet, dim=1)[None]
+        clip = Pipeline(*finish(config.input))(clip).repeat_interleave(config.tubelet, dim=1)[None]
         device = self.model.prefix.device
         query, key = self.readout(self.model, self.model.embed(clip.to(device)), len(frames))
         shape = {"f": len(frames), "y": rows}

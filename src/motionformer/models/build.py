@@ -143,7 +143,9 @@ ATTENDS: dict[AttendKind, Callable[[ModelConfig], Attend]] = {
     "exact": lambda config: ExactAttention(config.attention_dropout),
     "norm_st": lambda config: SpaceTimeNormAttention(config.attention_dropout),
     "orthoformer": _orthoformer,
-    "nystrom": lambda config: NystromAttention(config.attend.num_prototypes, dropout=config.attention_dropout),
+    "nystrom": lambda config: NystromAttention(
+        config.attend.num_prototypes, dropout=config.attention_dropout, constant_landmarks=True
+    ),
     "performer": lambda config: PerformerAttention(config.dim // config.num_heads, config.attend.num_features),
 }
 BLOCKS: dict[AttentionKind, Callable[[ModelConfig, float], nn.Module]] = {

@@ -8,6 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from motionformer.attention.projection import is_plain
 from motionformer.errors import ClipSizeError
 
 Grid = tuple[int, int, int]
@@ -18,7 +19,7 @@ class Tokens(nn.Module):
     """`[b 3 t H W] -> [b n c]`, ordered frame, row, column.
 
     The weight has the layout of a 3-D convolution whose kernel is its stride, which is what it is; computed as one
-    matrix product because the patches do not overlap.
+    matrix product because the patches do not overlap. A convolution that is wrapped, hooked or parametrised is called.
     """
 
     def __init__(self, dim: int, patch: int, tubelet: int) -> None:
@@ -29,6 +30,11 @@ class Tokens(nn.Module):
 
     def grid(self, clip: Float[Tensor, "b 3 t H W"]) -> Grid:
         """The token grid of a clip, or an error that says what does not divide."""
+        if not clip.is_floating_point():
+            raise TypeError(
+                f"a model takes normalised floats [b 3 t H W], not {clip.dtype}: bytes become them with "
+                "eval_transform(model.config.input), and Predictor takes videos and frames as they are."
+            )
         if clip.ndim != 5 or clip.shape[1] != 3:
             raise ClipSizeError(f"a batch of clips is [b 3 t H W]; this one is {list(clip.shape)}.")
         t, height, width = clip.shape[2:]
@@ -41,6 +47,9 @@ class Tokens(nn.Module):
 
     def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
         self.grid(clip)
+        if not is_plain(self.proj, nn.Conv3d):
+            tokens: Tensor = self.proj(clip)
+            return rearrange(tokens, "b c f y x -> b (f y x) c")
         patches = rearrange(
             clip,
             "b c (f t) (y py) (x px) -> b (f y x) (c t py px)",

@@ -20,7 +20,12 @@ def walk(
 ) -> Iterator[tuple[int, LayerAttention]]:
     """The wanted layers by number, as the clip passes them; what follows the last one is not computed."""
     frames = model.tokens.grid(clip)[0]
-    scheme = SCHEMES[model.config.attention]
+    scheme = SCHEMES.get(model.config.attention)
+    if scheme is None:
+        raise TraceError(
+            f"attention {model.config.attention!r} states no maps: there are maps of {', '.join(SCHEMES)} attention. "
+            "Grad-CAM (what='gradcam', --what gradcam) needs none."
+        )
     with torch.no_grad():
         x = model.embed(clip)
     for number, block in enumerate(model.blocks[: max(wanted, default=-1) + 1]):

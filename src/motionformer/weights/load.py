@@ -17,7 +17,13 @@ from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
 from motionformer.weights.fit import PER_CLASS, fit_tensors
-from motionformer.weights.released import RELEASED, convert_released, infer_config, is_released_layout
+from motionformer.weights.released import (
+    RELEASED,
+    convert_released,
+    ignored_settings,
+    infer_config,
+    is_released_layout,
+)
 from motionformer.weights.report import LoadReport
 from motionformer.weights.shipped import SHIPPED
 
@@ -71,6 +77,8 @@ def load_model_with_report(
     checkpoint = read_checkpoint(find_weights(source))
     report = LoadReport(str(source))
     config, tensors, report.dropped = _interpret(checkpoint, num_heads)
+    if is_released_layout(checkpoint.tensors):
+        report.notes += ignored_settings(checkpoint.cfg, config)
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
     if str(source) in RELEASED:

@@ -93,7 +93,7 @@ def infer_config(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_head
         tubelet=tubelet,
         qkv_bias="blocks.0.attn.qkv.bias" in tensors,
         attention=attention,
-        attend=_attend(vit),
+        attend=_attend(vit) if attention == "trajectory" else AttendConfig(),
         project_values=attention == "trajectory" and vit.get("USE_ORIGINAL_TRAJ_ATTN_CODE", True) is False,
         positions="separate" if "temp_embed" in tensors else "joint",
         position_grid=None if grid == (rows, columns) else (rows, columns),
@@ -106,6 +106,14 @@ def infer_config(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_head
         input=spec,
         source="released",
     )
+
+
+def ignored_settings(cfg: Mapping[str, Any], config: ModelConfig) -> list[str]:
+    """What a released configuration names and its model does not do, nor does the authors' code."""
+    approximation = str(cfg.get("VIT", {}).get("APPROX_ATTN_TYPE", "none")).lower()
+    if config.attention == "trajectory" or approximation in ("none", ""):
+        return []
+    return [f"its configuration names {approximation}; {config.attention} attention ignores it, as in the release"]
 
 
 def convert_released(tensors: Mapping[str, Tensor], config: ModelConfig) -> tuple[dict[str, Tensor], dict[str, str]]:

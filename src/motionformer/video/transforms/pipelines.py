@@ -83,7 +83,7 @@ def train_transform(
         steps += [colour]
     if erasing > 0:
         steps += [RandomErasing(erasing)]
-    steps += _finish(spec)
+    steps += finish(spec)
     return Pipeline(*steps, *([colour] if isinstance(colour, ReleasedColourJitter) else []))
 
 
@@ -107,7 +107,7 @@ def resize_transform(spec: PixelSpec, size: Size | None = None) -> Pipeline:
     """
     covering = (spec.height, spec.width) if size is None else size
     if spec.protocol == "released":
-        return Pipeline(FromFrames(), PlainResize(covering), *_finish(spec))
+        return Pipeline(FromFrames(), PlainResize(covering), *finish(spec))
     return Pipeline(FromFrames(), ShortSideResize(covering))
 
 
@@ -115,7 +115,7 @@ def crop_transform(spec: PixelSpec, crop: CropChoice = "centre") -> Pipeline:
     """The second half: resized frames, laid out as `[t h w 3]` again, → what the model takes."""
     size = (spec.height, spec.width)
     cut = CentreCrop(size) if crop == "centre" else SideCrop(size, crop)
-    return Pipeline(FromFrames(), cut, *([] if spec.protocol == "released" else _finish(spec)))
+    return Pipeline(FromFrames(), cut, *([] if spec.protocol == "released" else finish(spec)))
 
 
 def published_jitter(size: int) -> tuple[int, int]:
@@ -123,7 +123,7 @@ def published_jitter(size: int) -> tuple[int, int]:
     return round(size * 256 / 224), round(size * 320 / 224)
 
 
-def _finish(spec: PixelSpec) -> list[Transform]:
-    """Channel order last but one: mean and deviation are those of the channels as the model sees them."""
+def finish(spec: PixelSpec) -> list[Transform]:
+    """The end of every pipeline. Channels are swapped first: mean and std are those of the model's channels."""
     order: list[Transform] = [SwapChannels()] if spec.channels == "BGR" else []
     return [*order, Normalise(spec.mean, spec.std)]
