@@ -47,7 +47,10 @@ def test_a_plan_as_json(videos: Path, tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     assert said["videos"] == {"train": 32, "val": 8}
     assert said["mirrored"] == "down-left ↔ down-right, left ↔ right, up-left ↔ up-right, others as themselves"
-    assert said["notes"] == []
+    assert said["steps"] == 2
+    assert said["notes"] == [
+        "2 optimiser steps are few (the default is 60 or more): more epochs, or a smaller batch"
+    ]  # one epoch was asked for
     assert not (tmp_path / "run").exists()
 
 

@@ -82,7 +82,7 @@ def finetune(
         KeepName, typer.Option(help="Keep the last epoch's model, or the best one on the held-out videos.")
     ] = KeepName.last,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Clips a step. Default: 32; 16 or all where there are few videos.")
+        int | None, typer.Option(min=1, help="Clips a step. Default: 32; about 16 where there are few videos.")
     ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
     missing: Annotated[MissingName, typer.Option(help="Listed videos that are not there.")] = MissingName.error,

@@ -29,7 +29,7 @@ KeepEpoch = Literal["last", "best"]
 MIN_STEPS = 60
 """Optimiser steps of a run with default epochs: few videos are seen more often instead (docs/commands/finetune.md)."""
 SMALL_BATCH = 16
-"""Clips a step where 32 would make fewer than `MIN_STEPS` steps: as good, in half the time."""
+"""Clips a step, about, where 32 would make fewer than `MIN_STEPS` steps."""
 SHORT_VIDEO = 10.0
 """Seconds up to which a clip is spread over the whole video; from longer ones it is cut at a stride."""
 
@@ -180,7 +180,7 @@ def _batch_and_epochs(wishes: Wishes, epochs: int, num_train: int) -> tuple[int,
     if wishes.epochs is not None:
         return batch, wishes.epochs
     if wishes.batch is None and num_train // batch * epochs < MIN_STEPS:
-        batch = min(SMALL_BATCH, num_train)
+        batch = num_train // max(1, round(num_train / SMALL_BATCH))  # near it, and hardly a video is left over
     return batch, max(epochs, ceil(MIN_STEPS / (num_train // batch)))
 
 
