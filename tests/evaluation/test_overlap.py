@@ -46,7 +46,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def learnt_from(videos: Path, count: int) -> Motionformer:
     model = tiny()
-    model.training_data = TrainingData(*[video_set(open_dataset(videos).records[:count])[0]])
+    model.training_data = TrainingData(video_set(open_dataset(videos).records[:count])[0])
     return model
 
 

@@ -111,7 +111,7 @@ def which_epoch(card: dict[str, Any]) -> str:
     """Whose weights the saved model has, and what that means for its figure on the validation videos."""
     results = card["results"]
     kept = results.get("kept", results["last"])
-    if card["recipe"].get("keep_epoch", "last") == "best":
+    if card["recipe"].get("keep_epoch", "last") == "best" and kept["step"] == results["best"]["step"]:
         chosen = "chosen on these validation videos: the figure is optimistic"
         return f"of epoch {kept['epoch']:g} of {card['recipe']['epochs']}, the best, {chosen}"
     return f"of the last epoch ({kept['epoch']:g}), not the best"
