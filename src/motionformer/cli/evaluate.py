@@ -33,7 +33,7 @@ Exit code: 0, also when videos could not be read (they are listed, and counted a
 
     motionformer evaluate k400_motionformer_224_16x4 k400/val.csv --root k400/videos --out results/k400
 
-    motionformer evaluate runs/gestures/model gestures/ --split test --views 3 --json
+    motionformer evaluate runs/gestures/model runs/gestures/val.csv --views 3 --json
 
     motionformer evaluate runs/tiny/model motion:easy
 
