@@ -59,6 +59,9 @@ def test_the_mean_of_classes_holds_the_truth_as_often_as_it_says() -> None:
             low, high = mean_of_shares(rng.binomial(videos, truth).tolist(), [videos] * num_classes)
             held += low <= truth.mean() <= high
         assert 0.92 <= held / 400 <= 0.99
+    # classes that differ, and videos of a class that hardly do: surer than the same mean of equal classes
+    sharp, even = mean_of_shares([39, 1] * 5, [40, 40] * 5), mean_of_shares([20, 20] * 5, [40, 40] * 5)
+    assert sharp[1] - sharp[0] < 0.8 * (even[1] - even[0])
     assert mean_of_shares([4] * 5, [4] * 5) == wilson(20, 20)
     assert mean_of_shares([3, 0], [4, 0]) == pytest.approx(mean_of_shares([3], [4]))  # a class without videos
 

@@ -86,6 +86,8 @@ def test_asked_for_it_is_said_everywhere(videos: Path, tmp_path: Path) -> None:
     assert any(note.startswith("A: 5 of 16 videos") for note in compare(results, other).notes)
     with pytest.raises(EvaluationError, match="5 of 16"):  # finished earlier is no way around it
         run(model, source_of(model, videos), output=tmp_path)
+    model.training_data = None  # the same weights, without their list
+    assert run(model, source_of(model, videos), output=tmp_path).overlap["known"] is False
 
 
 def test_new_videos_are_new_and_old_models_do_not_know(videos: Path) -> None:
