@@ -32,6 +32,8 @@ def test_gains_and_losses(two: list[str], tmp_path: Path) -> None:
     lines = [line.split() for line in result.output.splitlines()]
     assert ["│", "class", "2", "(10)", "│", "0.00", "│", "100.00", "│", "+100.00", "│"] in lines
     assert ["│", "class", "0", "(10)", "│", "100.00", "│", "0.00", "│", "-100.00", "│"] in lines
+    interval = " ".join(next(line for line in lines if "confidence" in line))
+    assert interval == "│ 95 % confidence interval │ 59.8–85.8 │ 59.8–85.8 │ -21.38 to +21.38 │"
     assert "right in both 20, in A alone 10, in B alone 10, in neither 0; McNemar's exact p = 1" in result.output
     text = (tmp_path / "changes.csv").read_text().splitlines()
     assert text[1] == "class 2,10,0.000000,1.000000,1.000000"
@@ -42,6 +44,7 @@ def test_json(two: list[str]) -> None:
     found = json.loads(runner.invoke(app, ["compare", *two, "--json"]).stdout)
     assert (found["a"], found["b"], found["videos"]) == ("a", "b", 40)
     assert [one["gain"] for one in found["classes"]] == [1, 0, 0, -1]
+    assert found["intervals"]["gain"]["low"] == pytest.approx(-found["intervals"]["gain"]["high"])
 
 
 def test_errors(two: list[str], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data.motion import write_videos
 from motionformer.errors import MotionformerError
+from motionformer.evaluation.intervals import wilson
 from motionformer.training.recipe import load_recipe
 
 SMALL = ["--epochs", "1", "--size", "32", "--batch", "16", "model.changes.depth=1", "data.workers=0"]
@@ -28,8 +29,29 @@ def test_videos_in_model_out(videos: Path, tmp_path: Path, run_python: Callable[
     model = load_model(result["model"])
     assert model.config.labels == tuple(sorted(folder.name for folder in videos.iterdir() if folder.is_dir()))
     assert 0.0 <= result["last"]["top1"] <= 1.0
+    assert result["kept"] == result["last"]
+    sure = result["confidence"]["top1"]
+    assert (sure["videos"], sure["correct"]) == (8, round(8 * result["kept"]["top1"]))
+    assert (sure["low"], sure["high"]) == wilson(sure["correct"], 8)
+    refuse_training_videos(result["model"], videos, tmp_path / "run")
     assert load_recipe(tmp_path / "run" / "recipe.yaml").to_dict() == result["recipe"]
     assert (tmp_path / "run" / "train.csv").read_text().count("\n") == 33  # four of five a class, and a first line
+
+
+def refuse_training_videos(model: str, videos: Path, run: Path) -> None:
+    """The test split of the folder is not what was held out: it is refused, and what was held out is scored."""
+    quick = ["--workers", "0", "--json"]
+    with pytest.raises(MotionformerError, match=r"\d+ of \d+ videos are training videos .* --allow-overlap") as refused:
+        CliRunner().invoke(app, ["evaluate", model, str(videos), "--split", "test", *quick], catch_exceptions=False)
+    assert "val.csv" in str(refused.value)
+    asked = ["evaluate", model, str(videos), "--allow-overlap", *quick]
+    said = json.loads(CliRunner().invoke(app, asked, catch_exceptions=False).stdout)["training_overlap"]
+    assert (said["known"], said["videos"]) == (True, 32)
+    held_out = ["evaluate", model, str(run / "val.csv"), *quick]
+    said = json.loads(CliRunner().invoke(app, held_out, catch_exceptions=False).stdout)
+    assert said["training_overlap"]["videos"] == 0
+    top1 = said["tasks"]["class"]["intervals"]["all"]["top1"]
+    assert (top1["low"], top1["high"]) == wilson(top1["correct"], top1["videos"])
 
 
 def test_a_plan_is_only_said(videos: Path, tmp_path: Path) -> None:
@@ -47,7 +69,10 @@ def test_a_plan_as_json(videos: Path, tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     assert said["videos"] == {"train": 32, "val": 8}
     assert said["mirrored"] == "down-left ↔ down-right, left ↔ right, up-left ↔ up-right, others as themselves"
-    assert said["notes"] == []
+    assert said["steps"] == 2
+    assert said["notes"] == [
+        "2 optimiser steps are few (the default is 60 or more): more epochs, or a smaller batch"
+    ]  # one epoch was asked for
     assert not (tmp_path / "run").exists()
 
 

@@ -1,6 +1,7 @@
 """The command `train`, as a user runs it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,8 @@ def run(*words: str) -> str:
 def test_train_then_again(recipe: Path, tmp_path: Path) -> None:
     table = run(str(recipe), "seed=3", "--quiet")
     assert "run card" in table
-    assert "top1" in table
+    assert re.search(r"top1 [\d.]+ % \(95 %\s+CI|top1 [\d.]+ % \(95 % CI", table.replace("│", ""))
+    assert "the weights of the last epoch" in table
     card = json.loads(run(str(recipe), "seed=3", "--json", "--quiet"))
     assert card["recipe"]["seed"] == 3
     assert (tmp_path / "run/model/model.safetensors").exists()
@@ -49,7 +51,7 @@ def test_names_are_printed_as_they_are_and_broken_videos_named(recipe: Path, tmp
     assert "[videos]" in plan
     assert "left↔right" in plan
     result = run(*words, "--quiet")
-    assert "[draft]" in result
+    assert "[draft]" in result.replace("│", "").replace("\n", "").replace(" ", "")  # long paths are folded
     for part in ("training", "validation"):
         assert f"{part}: 1 of 32 videos could not be read ({broken}" in result
 

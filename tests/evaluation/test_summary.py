@@ -20,6 +20,7 @@ from motionformer.evaluation import (
     write_reports,
 )
 from motionformer.evaluation.epic import best_actions, is_action_in_top
+from motionformer.evaluation.intervals import mean_of_shares, wilson
 from motionformer.evaluation.pictures import draw_confusion, draw_pictures, draw_precision
 from tests.evaluation.made import made_results, random_scores
 
@@ -210,3 +211,31 @@ def test_tables_files_and_pictures(tmp_path: Path) -> None:
     expected = {f"{kind}-{task}.png" for kind in ("confusion", "reliability", "views") for task in ("verb", "noun")}
     assert names == expected
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+
+
+def test_intervals_are_those_of_the_counts() -> None:
+    """Failed videos are wrong under `all` and absent under `readable`; classes have their own."""
+    results = some_results(failures={3: "gone", 7: "gone"})
+    found = summarise(results)["tasks"]["class"]
+    labels, scores = results.labels["class"], results.averaged("class")
+    for which, rows in (("all", range(len(results))), ("readable", np.flatnonzero(results.readable))):
+        right = [i not in results.failures and bool(scores[i].argmax() == labels[i]) for i in rows]
+        sure = found["intervals"][which]
+        assert (sure["top1"]["correct"], sure["top1"]["videos"]) == (sum(right), len(right))
+        assert (sure["top1"]["low"], sure["top1"]["high"]) == wilson(sum(right), len(right))
+        by_class = [[r for i, r in zip(rows, right, strict=True) if labels[i] == k] for k in range(scores.shape[1])]
+        wanted = mean_of_shares([sum(of) for of in by_class], [len(of) for of in by_class])
+        assert (sure["mean_class"]["low"], sure["mean_class"]["high"]) == pytest.approx(wanted)
+        if which == "all":
+            assert [(one["low"], one["high"]) for one in found["classes"]] == [
+                wilson(sum(of), len(of)) for of in by_class
+            ]
+
+
+def test_map_has_an_interval() -> None:
+    rng = np.random.default_rng(0)
+    targets = rng.random((30, 3)) < 0.5
+    scores = (0.5 * rng.random((30, 1, 1, 3)) + 0.3 * targets[:, None, None]).astype(np.float32)
+    found = summarise(made_results({"class": scores}, {"class": targets}))["tasks"]["class"]
+    sure = found["intervals"]["all"]["map"]
+    assert sure["low"] < found["all"]["map"] < sure["high"]

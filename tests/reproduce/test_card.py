@@ -73,3 +73,10 @@ def test_files_are_named_after_experiment_scale_and_data(tmp_path: Path) -> None
     assert [file.name for file in files] == [f"t4-cpu-gestures.{end}" for end in ("json", "md", "png")]
     assert read_outcome(files[0]) == outcome
     assert json.loads(files[0].read_text())["lines"][0]["values"] == [50.0, 70.0]
+
+
+def test_a_single_accuracy_has_an_interval_and_several_have_their_spread() -> None:
+    one = Outcome("t4", "cpu", "c", "", (Line("a", (75.0,), videos=40),))
+    assert "| a | 75.0 (95 % CI 59.8–85.8, 40 clips) |" in to_markdown(one)
+    assert "CI" not in to_markdown(Outcome("t4", "cpu", "c", "", (Line("a", (75.0, 80.0), videos=40),)))
+    assert Line("a", (1.5,)).interval == ""

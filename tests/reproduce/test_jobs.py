@@ -1,5 +1,6 @@
 """Rows become runs: shared between tables, on what is built in and on a folder of videos."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -51,9 +52,12 @@ def test_an_experiment_runs_is_collected_and_goes_on(tmp_path: Path) -> None:
     assert [line.label for line in outcome.lines] == ["joint", "shallow"]
     assert outcome.about == "2 steps, 8 held-out clips"
     by_label = {line.label: line.values for line in outcome.lines}
-    for line in told:  # "1 of 4: joint, seed 0: 12.5%"
-        label, seed, top1 = line.partition(": ")[2].replace(" seed ", "").replace(":", ",").split(",")
-        assert by_label[label][int(seed)] == pytest.approx(float(top1.strip("% ")), abs=0.06)
+    for line in told:  # "1 of 4: joint, seed 0: 12.5 % (95 % CI 2.2–47.1, 1 of 8)"
+        found = re.fullmatch(r"\d of 4: (\w+), seed (\d): ([\d.]+) % \(95 % CI [\d.]+–[\d.]+, (\d) of 8\)", line)
+        assert found is not None, line
+        assert by_label[found[1]][int(found[2])] == pytest.approx(float(found[3]), abs=0.06)
+        assert int(found[4]) / 8 == pytest.approx(float(found[3]) / 100, abs=0.001)
+    assert {line.videos for line in outcome.lines} == {8}
     assert len(told) == 4
     assert run_experiment(experiment, replace(request, train=False)) == outcome
     assert Outcome.from_dict(outcome.to_dict()) == outcome

@@ -385,3 +385,38 @@ def test_a_file_name_that_is_no_utf8_is_split_and_told_by_its_list(videos: Path,
     assert odd in {record.path for record in (*planned.train, *planned.val)}
     with pytest.raises(AnnotationError, match=r"caf.*\.mp4: the name is not UTF-8, .* rename it"):
         write_lists(planned)
+
+
+@pytest.mark.parametrize("num_train", [2, 10, 20, 32, 35, 40, 100, 255, 256, 1000])
+@pytest.mark.parametrize("wishes", [Wishes(name="x"), Wishes(name="x", start="w", train="last:4")])
+def test_few_videos_get_as_many_steps_as_they_need(num_train: int, wishes: Wishes) -> None:
+    def start(name: str) -> ModelConfig:
+        return VARIANTS["motionformer-base"]
+
+    recipe = finetune_recipe(wishes, SHORT, CPU, num_train=num_train, starting_config=start)
+    steps = num_train // recipe.global_batch * recipe.epochs
+    assert steps >= 60
+    assert recipe.epochs >= (8 if wishes.start else 40)
+    assert num_train % recipe.global_batch <= 3 or num_train >= 100  # hardly a video is left over
+    if num_train >= 256:
+        assert (recipe.global_batch, recipe.epochs) == (32, 8 if wishes.start else 40)
+    if num_train == 32 and wishes.start:
+        assert (recipe.global_batch, recipe.epochs) == (16, 30)
+    assert recipe.schedule.warmup <= 0.1 * recipe.epochs
+
+
+def test_epochs_and_batch_that_were_asked_for_are_kept() -> None:
+    assert advise(Wishes(name="x", epochs=3), num_train=32).epochs == 3
+    asked = advise(Wishes(name="x", batch=8), num_train=32)
+    assert (asked.global_batch, asked.epochs) == (8, 40)
+    asked = advise(Wishes(name="x", batch=32), num_train=32)
+    assert (asked.global_batch, asked.epochs) == (32, 60)
+
+
+def test_one_held_out_video_is_enough(tmp_path: Path) -> None:
+    """Two videos a class: one to learn from, one to check with; steps are found for them too."""
+    write_videos(tmp_path / "moves", "easy", 16, frames=8, size=32)
+    planned = plan_finetune(tmp_path / "moves", Wishes(output=str(tmp_path / "run")), hardware=CPU)
+    assert (len(planned.train), len(planned.val)) == (8, 8)
+    assert planned.steps == 60
+    assert planned.notes == ()

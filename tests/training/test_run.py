@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from motionformer import load_model
+from motionformer.data.fingerprints import fingerprint_video
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import MotionformerError, NonFiniteLossError, RecipeError, TrainingError
+from motionformer.evaluation.intervals import wilson
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import _Hashed, is_whole, list_checkpoints, write_checkpoint
@@ -354,3 +356,89 @@ def test_the_plan_is_made_without_writing(tmp_path: Path) -> None:
     prepared = prepare(small(tmp_path / "run"))
     assert prepared.plan.total_steps == 4
     assert not (tmp_path / "run").exists()
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    """Validation finds these top-1, whatever the model says."""
+    measured = TrainingModule.on_validation_epoch_end
+    left = list(scores)
+
+    def end(self: TrainingModule) -> None:
+        measured(self)
+        self.history[-1]["top1"] = left.pop(0)
+
+    monkeypatch.setattr(TrainingModule, "on_validation_epoch_end", end)
+
+
+def weights_of(checkpoint: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(checkpoint, weights_only=True)["state_dict"]
+    return {name.removeprefix("model."): weight for name, weight in state.items()}
+
+
+def test_the_best_epoch_is_kept_by_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, 0.25, 0.75, 0.5, 0.25)
+    options = ("epochs=4", "keep_epoch=best", "engine.keep=1")
+    done = train(small(tmp_path, *options), quiet=True)
+    assert (done.kept["epoch"], done.kept["top1"]) == (2, 0.75)
+    assert done.last["epoch"] == 4
+    steps = sorted(int(file.stem.removeprefix("step-")) for file in list_checkpoints(tmp_path / "checkpoints"))
+    assert steps == [8, 16]  # the best, and the last to go on from
+    kept, saved = weights_of(list_checkpoints(tmp_path / "checkpoints")[1]), load_model(done.model).state_dict()
+    assert all(torch.equal(kept[name], weight) for name, weight in saved.items())
+    assert "of epoch 2 of 4, the best, chosen on these validation videos: the figure is optimistic" in (
+        tmp_path / "card.md"
+    ).read_text(encoding="utf-8")
+    learnt = load_model(done.model).training_data
+    assert learnt is not None
+    assert len(learnt.selection) == 1
+    assert train(small(tmp_path, *options), quiet=True).kept == done.kept
+
+
+def test_the_last_epoch_is_kept_unless_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, 0.75, 6 / 11)
+    done = train(small(tmp_path, "epochs=2"), quiet=True)
+    assert done.kept == done.last
+    assert done.best["epoch"] == 1
+    kept, saved = weights_of(list_checkpoints(tmp_path / "checkpoints")[0]), load_model(done.model).state_dict()
+    assert all(torch.equal(kept[name], weight) for name, weight in saved.items())
+    assert "of the last epoch (2), not the best" in (tmp_path / "card.md").read_text(encoding="utf-8")
+    low, high = wilson(6, 11)
+    assert done.card["results"]["confidence"]["top1"] == {"low": low, "high": high, "correct": 6, "videos": 11}
+    with pytest.raises(RecipeError, match="keep_epoch is last or best"):
+        small(tmp_path, "keep_epoch=first")
+
+
+def test_a_damaged_best_epoch_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scripted(monkeypatch, 0.75, 0.5)
+    monkeypatch.setattr("motionformer.training.run.is_whole", lambda file: False)
+    done = train(small(tmp_path, "epochs=2", "keep_epoch=best"), quiet=True)
+    assert done.kept["epoch"] == 2
+    assert "of the best epoch, is damaged or gone: the last epoch is kept instead" in caplog.text
+    assert "of the last epoch (2), not the best" in (tmp_path / "card.md").read_text(encoding="utf-8")
+
+
+def test_a_model_says_what_it_and_its_start_have_learnt_from(tmp_path: Path) -> None:
+    first = load_model(train(small(tmp_path / "a"), quiet=True).model).training_data
+    assert first is not None
+    assert first.train.overlap("motion:easy/train/0", (0.0, 1.0)) == "video"
+    assert first.train.overlap("motion:easy/train/0", (1e6, 1e6 + 1)) == "file"
+    videos = tmp_path / "videos"
+    write_videos(videos, "easy", 16, frames=8, size=32)
+    lists = (f"data.train={videos}", f"data.val={videos}", "data.train_split=", "data.val_split=")
+    more = (*lists, f"model.start={tmp_path / 'a/model'}", "global_batch=8", "augmentation.crop_area=[0.5,1.0]")
+    second = load_model(train(small(tmp_path / "b", *more), quiet=True).model).training_data
+    assert second is not None
+    files = sorted(videos.rglob("*.mp4"))
+    assert {fingerprint_video(file) for file in files} | {"motion:easy/train/0"} == set(second.train.spans)
+    assert (second.left_out, second.unknown) == (0, ())
+
+
+def test_a_start_without_a_list_is_named(tmp_path: Path) -> None:
+    train(small(tmp_path / "a"), quiet=True)
+    (tmp_path / "a/model/training_data.json").unlink()
+    done = train(small(tmp_path / "b", f"model.start={tmp_path / 'a/model'}"), quiet=True)
+    learnt = load_model(done.model).training_data
+    assert learnt is not None
+    assert learnt.unknown == ("a",)

@@ -52,6 +52,8 @@ def compare(
 def _print(found: "Comparison", console: "Console", show: int) -> None:
     from rich.table import Table
 
+    from motionformer.evaluation.intervals import show_interval, wilson
+
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -66,6 +68,11 @@ def _print(found: "Comparison", console: "Console", show: int) -> None:
         table.add_column(name, justify="right")
     gain = found.b_top1 - found.a_top1
     table.add_row("all classes", _percent(found.a_top1), _percent(found.b_top1), _signed(gain))
+    sides = [
+        show_interval(*wilson(round(share * found.videos), found.videos)) for share in (found.a_top1, found.b_top1)
+    ]
+    low, high = found.interval
+    table.add_row("95 % confidence interval", *sides, f"{_signed(low)} to {_signed(high)}")
     gained = [one for one in found.classes if one.gain > 0]
     lost = [one for one in reversed(found.classes) if one.gain < 0]
     _add(table, f"gained: {len(gained)} classes", gained[:show])

@@ -26,5 +26,8 @@ def demo(
     from motionformer.demo import run_demo
 
     done = run_demo(folder, overrides=tuple(changes or ()), quiet=quiet)
-    accuracy = done.summary["tasks"]["class"]["all"]["top1"]
-    typer.echo(f"{100 * accuracy:.1f} % of the test videos, {done.seconds:.0f} s: {done.report}")
+    from motionformer.evaluation.intervals import show_share
+
+    sure = done.summary["tasks"]["class"]["intervals"]["all"]["top1"]
+    share = show_share(sure["correct"], sure["videos"])
+    typer.echo(f"{share} of the test videos, {done.seconds:.0f} s: {done.report}")

@@ -24,6 +24,9 @@ of a published data set, a folder of class folders, or the built-in benchmark: `
 With `--out` every video's label and scores are kept (csv and npz); a killed evaluation goes on where it stopped when
 the same command is given again. Under `torchrun` the processes share the videos.
 
+Videos that the model was trained on are refused (a model of `finetune` or `train` carries fingerprints of them);
+`--allow-overlap` scores them, and says how many there are.
+
 Exit code: 0, also when videos could not be read (they are listed, and counted as wrong); 1 for an error, and with
 `--strict` for a video that could not be read; 2 for wrong usage.
 
@@ -31,7 +34,7 @@ Exit code: 0, also when videos could not be read (they are listed, and counted a
 
     motionformer evaluate k400_motionformer_224_16x4 k400/val.csv --root k400/videos --out results/k400
 
-    motionformer evaluate runs/gestures/model gestures/ --split test --views 3 --json
+    motionformer evaluate runs/gestures/model runs/gestures/val.csv --views 3 --json
 
     motionformer evaluate runs/tiny/model motion:easy
 
@@ -66,6 +69,9 @@ def evaluate(
     pictures: Annotated[bool, typer.Option("--pictures", help="Also draw figures into --out.")] = False,
     challenge: Annotated[Path | None, typer.Option(help="Write an EPIC-Kitchens-100 submission here.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a video could not be read.")] = False,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Score also videos that the model was trained on.")
+    ] = False,
     show: Annotated[int, typer.Option(min=0, help="Classes and failed videos to print.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -110,6 +116,7 @@ def evaluate(
             num_workers=workers,
             precision=precision.value,
             output=out,
+            allow_overlap=allow_overlap,
         )
         is_first = processes.is_first
     if is_first:

@@ -51,6 +51,13 @@ class ReadoutName(str, Enum):
     motion = "motion"
 
 
+class KeepName(str, Enum):
+    """Whose weights become the model."""
+
+    last = "last"
+    best = "best"
+
+
 def finetune(
     videos: Annotated[Path, typer.Argument(exists=True, metavar="FOLDER", help="Class folders, or a csv.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the recipe.")] = None,
@@ -71,8 +78,11 @@ def finetune(
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the videos. Default: see --plan.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, for the batch used. Default: see --plan.")] = None,
+    keep_epoch: Annotated[
+        KeepName, typer.Option(help="Keep the last epoch's model, or the best one on the held-out videos.")
+    ] = KeepName.last,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Clips a step. Default: 32, or all where there are fewer.")
+        int | None, typer.Option(min=1, help="Clips a step. Default: 32; about 16 where there are few videos.")
     ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
     missing: Annotated[MissingName, typer.Option(help="Listed videos that are not there.")] = MissingName.error,
@@ -97,6 +107,7 @@ def finetune(
         epochs=epochs,
         lr=lr,
         batch=batch,
+        keep_epoch=keep_epoch.value,
         held_out=held_out,
         seed=seed,
         name=name,
@@ -111,6 +122,7 @@ def finetune(
         if as_json:
             values = {
                 "videos": {"train": len(planned.train), "val": len(planned.val)},
+                "steps": planned.steps,
                 "mirrored": planned.mirrored,
                 "notes": planned.notes,
                 "recipe": planned.recipe.to_dict(),
@@ -146,10 +158,14 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
     table.add_row("head", f"sees {seen[config.readout]}")
     table.add_row("start", recipe.model.start or f"random weights, seed {recipe.seed}")
     table.add_row("learns", recipe.model.train)
-    rate = f"{recipe.epochs} epochs of {recipe.global_batch} clips a step, learning rate {recipe.optimiser.lr:g}"
-    table.add_row("training", rate)
+    length = f"{planned.steps} steps of {recipe.global_batch} clips ({recipe.epochs} epochs)"
+    table.add_row("training", f"{length}, learning rate {recipe.optimiser.lr:g}")
     if recipe.optimiser.new_rate != 1.0:
         table.add_row("", f"what the weights did not bring learns {recipe.optimiser.new_rate:g} times as fast")
+    if recipe.keep_epoch == "best":
+        table.add_row("keeps", "the best epoch on the held-out videos, which makes its figure on them optimistic")
+    else:
+        table.add_row("keeps", "the last epoch")
     table.add_row("folder", str(recipe.folder))
     console.print(table)
     for note in planned.notes:
@@ -159,14 +175,20 @@ def _print_plan(console: "Console", planned: "FineTuning") -> None:
 def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console", as_json: bool) -> None:
     if as_json:
         values = {"folder": str(run.folder), "model": str(run.model), "last": run.last, "seconds": run.seconds}
+        sure = run.card["results"].get("confidence", {})
+        values |= {"kept": run.kept, "keep_epoch": planned.recipe.keep_epoch, "confidence": sure}
         odd = {"failed": run.card["failed"], "notes": planned.notes}
         print(json.dumps({**values, **odd, "recipe": planned.recipe.to_dict()}, indent=2))
         return
-    right, videos = run.last.get("top1"), f"{len(planned.val)} held-out videos"
+    from motionformer.evaluation.intervals import show_share
+    from motionformer.training.card import which_epoch
+
+    right, count = run.kept.get("top1"), len(planned.val)
     if right is not None:
-        console.print(f"{right:.1%} of {videos} right after the last epoch")
+        console.print(f"{show_share(round(right * count), count)} held-out videos right")
     else:
-        console.print(f"mean average precision {run.last['map']:.1%} on {videos} after the last epoch")
+        console.print(f"mean average precision {run.kept['map']:.1%} on {count} held-out videos")
+    console.print(f"the saved model is {which_epoch(run.card)}")
     for line in (*(f"note: {doubt}" for doubt in planned.doubts), *failure_lines(run.card)):
         console.print(line)
     console.print(f"model: {run.model}")

@@ -185,8 +185,11 @@ def train(
     if as_json:
         print(json.dumps(asdict(result), indent=2))
         return
+    from motionformer.evaluation.intervals import show_share
+
+    right, total = round(result.test_accuracy * len(splits.test)), len(splits.test)
     print(
-        f"{task.value}, {attend}, seed {seed}: {result.test_accuracy:.1%} of test, {result.dev_accuracy:.1%} of "
+        f"{task.value}, {attend}, seed {seed}: {show_share(right, total)} of test, {result.dev_accuracy:.1%} of "
         f"development at step {result.best_step} of {run.steps}; {result.seconds:.0f} s; {folder}"
     )
 

@@ -104,13 +104,22 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
 def _print_result(finished: "FinishedRun", as_json: bool) -> None:
     import json
 
+    from motionformer.evaluation.intervals import show_share
+    from motionformer.training.card import which_epoch
+
     if as_json:
         print(json.dumps(finished.card, indent=2))
         return
-    scores = {name: f"{value:.4g}" for name, value in finished.last.items() if name not in ("epoch", "step")}
+    sure = finished.card["results"].get("confidence", {})
+    scores = {
+        name: show_share(sure[name]["correct"], sure[name]["videos"]) if name in sure else f"{value:.4g}"
+        for name, value in finished.kept.items()
+        if name not in ("epoch", "step")
+    }
     rows = {
         "model": str(finished.model),
         "validation": ", ".join(f"{name} {value}" for name, value in scores.items()),
+        "kept": f"the weights {which_epoch(finished.card)}",
         "time": f"{finished.seconds:.0f} s",
         "run card": str(finished.folder / "card.md"),
     }

@@ -12,12 +12,13 @@ from motionformer.data.motion import MotionBenchmark, MotionClip
 from motionformer.demo.pictures import data_address, draw_curves, gif, svg
 from motionformer.evaluation import Results, confusion
 from motionformer.evaluation.classes import SINGLE
+from motionformer.evaluation.intervals import show_interval
 from motionformer.evaluation.pictures import draw_confusion
 from motionformer.files import write_whole
 from motionformer.models import Motionformer
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
-from motionformer.training.run import FinishedRun
+from motionformer.training.run import FinishedRun, validation_intervals
 from motionformer.video import open_video
 
 NUM_EXAMPLES = 8
@@ -53,6 +54,8 @@ def write_report(file: Path, model: Motionformer, facts: Facts) -> Path:
         one_video=min(facts.videos.rglob("*.mp4")),
         machine=facts.run.card["machine"],
         software=facts.run.card["software"],
+        interval=lambda sure: show_interval(sure["low"], sure["high"]),
+        validation=validation_intervals(facts.run.kept, facts.recipe.data.val_clips)["top1"],
     )
     write_whole(file, text)
     return file

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int64
 
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.epic import is_action_in_top, is_epic
+from motionformer.evaluation.intervals import paired_difference, wilson
 from motionformer.evaluation.metrics import is_in_top
 from motionformer.evaluation.results import Header, Results, write_whole
 from motionformer.files import write_csv
@@ -62,10 +63,29 @@ class Comparison:
     def b_top1(self) -> float:
         return (self.both_right + self.b_right) / self.videos
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the gain in top-1, B minus A, on the same videos (Newcombe)."""
+        return paired_difference(self.both_right, self.a_right, self.b_right, self.neither)
+
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)
         values["classes"] = [{**asdict(one), "gain": one.gain} for one in self.classes]
-        return {**values, "a_top1": self.a_top1, "b_top1": self.b_top1}
+        low, high = self.interval
+        sides = {name: wilson(self.both_right + alone, self.videos) for name, alone in self._alone.items()}
+        return {
+            **values,
+            "a_top1": self.a_top1,
+            "b_top1": self.b_top1,
+            "intervals": {
+                **{name: {"low": bounds[0], "high": bounds[1]} for name, bounds in sides.items()},
+                "gain": {"low": low, "high": high},
+            },
+        }
+
+    @property
+    def _alone(self) -> dict[str, int]:
+        return {"a_top1": self.a_right, "b_top1": self.b_right}
 
     def write_csv(self, file: Path) -> None:
         """A line a class."""
@@ -176,6 +196,7 @@ def _notes(a: Results, b: Results) -> tuple[str, ...]:
         notes.append("both are the same model")
     return (
         *notes,
+        *(f"{n}: {r.overlap['note']}" for n, r in (("A", a), ("B", b)) if r.overlap.get("videos")),
         *(f"{len(r.failures)} videos could not be read in {n}" for n, r in (("A", a), ("B", b)) if r.failures),
     )
 

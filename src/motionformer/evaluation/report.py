@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from motionformer.evaluation.classes import SINGLE
+from motionformer.evaluation.intervals import show_interval
 from motionformer.evaluation.results import Results, write_whole
 from motionformer.evaluation.summary import confusion, summarise
 from motionformer.files import write_csv
@@ -27,6 +28,7 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
         _say(console, f"no labels: nothing to measure; {where}")
     else:
         console.print(_accuracies(summary))
+    _print_overlap(summary["training_overlap"], console)
     for task, found in summary["tasks"].items():
         prefix = "" if task == SINGLE else f"{task}: "
         if len(found.get("top1_by_views", [])) > 1:
@@ -66,6 +68,7 @@ def _accuracies(summary: dict[str, Any]) -> Table:
     failed = summary["failed"]
     table = Table(title="accuracy, %", title_justify="left")
     table.add_column("")
+    table.add_column("right", justify="right")
     kinds = [name for name in NAMES if any(name in one.get("all", {}) for one in summary["tasks"].values())]
     for name in kinds:
         table.add_column(NAMES[name], justify="right")
@@ -73,8 +76,11 @@ def _accuracies(summary: dict[str, Any]) -> Table:
         for which, what in (("all", "all videos, failed ones wrong"), ("readable", "readable videos only")):
             if which in found and (failed or which == "all"):
                 label = what if failed else "all videos"
+                sure = found["intervals"][which]
                 cells = [_percent(found[which].get(name), "") for name in kinds]
-                table.add_row(label if task == SINGLE else f"{task}: {label}", *cells)
+                of = f"{sure['top1']['correct']} of {sure['top1']['videos']}" if "top1" in sure else ""
+                table.add_row(label if task == SINGLE else f"{task}: {label}", of, *cells)
+                table.add_row("  95 % confidence interval", "", *(_interval(sure.get(name)) for name in kinds))
     return table
 
 
@@ -83,12 +89,29 @@ def _worst(classes: list[dict[str, Any]], title: str, show: int) -> Table:
     ranked = sorted((one for one in classes if one["videos"]), key=lambda one: one[key])
     table = Table("class", title=title if len(ranked) > show else "classes, lowest first", title_justify="left")
     table.add_column("videos", justify="right")
-    table.add_column("top-1" if key == "top1" else "AP", justify="right")
+    table.add_column("top-1 (95 % CI)" if key == "top1" else "AP", justify="right")
     for one in ranked[:show]:
-        table.add_row(escape(one["class"]), str(one["videos"]), _percent(one[key], ""))
+        table.add_row(escape(one["class"]), str(one["videos"]), _with_interval(one[key], one))
     if len(ranked) > show:
         table.add_row(f"… and {len(ranked) - show} more", "", "")
     return table
+
+
+def _with_interval(value: float | None, interval: dict[str, Any] | None) -> str:
+    bounds = _interval(interval)
+    return _percent(value, "") + (f" ({bounds})" if bounds else "")
+
+
+def _interval(interval: dict[str, Any] | None) -> str:
+    if interval is None or interval.get("low") is None:
+        return ""
+    return show_interval(interval["low"], interval["high"])
+
+
+def _print_overlap(overlap: dict[str, Any], console: Console) -> None:
+    """Whether the model has learnt from these videos; in red if it has."""
+    text = f"training videos in this test: {overlap['note']}"
+    console.print(text, style="red" if overlap.get("videos") else None, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_failures(summary: dict[str, Any], console: Console, show: int) -> None:

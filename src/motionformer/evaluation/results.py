@@ -6,7 +6,7 @@ Written in one piece or not at all, and the same bytes for the same results.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, is_zipfile
@@ -81,6 +81,8 @@ class Results:
     failures: dict[int, str]
     stamps: tuple[str, ...] = ()
     """Of the videos' files as they were scored (`video_stamps`); empty where that is not known."""
+    overlap: dict[str, Any] = field(default_factory=lambda: {"known": False, "note": "not looked for"})
+    """Which of the videos the model has learnt from (`find_overlap`)."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -130,12 +132,14 @@ class Results:
             "failed": np.array(failed, dtype=np.int64),
             "reasons": np.array([self.failures[index] for index in failed], dtype=np.str_),
             "stamps": np.array(self.stamps, dtype=np.str_),
+            "overlap": np.array(json.dumps(self.overlap)),
             **named,
         }
 
     @classmethod
     def _from_arrays(cls, arrays: Mapping[str, Any]) -> "Results":
         header = Header.from_json(str(arrays["header"]))
+        later = {"overlap": json.loads(str(arrays["overlap"]))} if "overlap" in arrays else {}
         return cls(
             header,
             tuple(arrays["ids"].tolist()),
@@ -144,6 +148,7 @@ class Results:
             {task: arrays[f"scores.{task}"] for task in header.class_names},
             dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True)),
             tuple(arrays["stamps"].tolist()) if "stamps" in arrays else (),
+            **later,
         )
 
     def _write_csv(self, stream: IO[bytes]) -> None:

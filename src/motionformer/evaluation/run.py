@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from motionformer.evaluation.classes import SINGLE, Columns, by_task, fit_scorin
 from motionformer.evaluation.computing import Precision, autocast, find_device
 from motionformer.evaluation.earlier import find_earlier
 from motionformer.evaluation.fingerprint import data_fingerprint, model_fingerprint, video_stamps
+from motionformer.evaluation.overlap import find_overlap, refuse_overlap
 from motionformer.evaluation.parts import Scored, remove_parts, write_part
 from motionformer.evaluation.reading import all_kept, load_groups, make_groups
 from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
@@ -48,6 +50,7 @@ def evaluate(
     output: str | Path | None = None,
     seconds_a_part: float = 10.0,
     show_progress: bool = True,
+    allow_overlap: bool = False,
 ) -> Results:
     """Score every view of every video of `source`; what comes out is the same in every process of a run.
 
@@ -60,11 +63,16 @@ def evaluate(
             after an interruption, returns at once when all is done, and tries failed videos again whose files have
             changed since. Another model, data or protocol is refused, and files that have changed since their score.
         seconds_a_part: how much work an interruption may cost.
+        allow_overlap: score also videos that the model has learnt from (`Results.overlap` says which). Otherwise they
+            are an `EvaluationError`. A model that does not say what it was trained on is scored, and that is said.
     """
     if batch < 1:
         raise EvaluationError(f"a batch holds at least one clip, not {batch}.")
     scoring = scoring or fit_scoring(model, source)
     processes = find_processes()
+    overlap = processes.first_does(lambda: find_overlap(model, source))
+    if not allow_overlap:
+        refuse_overlap(overlap, source)
     place = find_device(model, device)
     columns, class_names = _match(model, source)
     header = _header(model, source, name, class_names, scoring, precision)
@@ -77,7 +85,7 @@ def evaluate(
         earlier = processes.first_does(lambda: find_earlier(folder, header, paths, stamps))
         if isinstance(earlier, Results):
             say(f"{folder}: finished earlier: nothing was computed.")
-            return earlier
+            return replace(earlier, overlap=overlap)
         done = earlier
         if (folder / RESULTS).exists():
             say(f"{folder}: finished earlier; videos that could not be read and have changed since are tried again.")
@@ -104,7 +112,7 @@ def evaluate(
     whole = Scored()
     for share in processes.gather(mine):
         whole.update(share)
-    results = _put_together(source, header, whole, stamps)
+    results = replace(_put_together(source, header, whole, stamps), overlap=overlap)
     if folder is not None:
         processes.first_does(lambda: _finish(folder, results))
     return results

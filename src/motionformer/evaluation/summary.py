@@ -1,7 +1,8 @@
 """Results become figures: a plain dictionary, for JSON, tables and pictures alike.
 
 Every accuracy is given twice. `all`: over all labelled videos, those that could not be read counted as wrong, which is
-the figure to publish. `readable`: over the videos that could be read. They are equal when nothing failed.
+the figure to publish. `readable`: over the videos that could be read. They are equal when nothing failed. `intervals`
+holds the 95 % confidence interval of each (`intervals.py`), and how many videos were right.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from jaxtyping import Bool, Int64
 from motionformer.evaluation import metrics
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.epic import is_action_in_top, is_epic
+from motionformer.evaluation.intervals import Interval, mean_average_precision_interval, mean_of_shares, wilson
 from motionformer.evaluation.results import Results
 
 TOPS = (1, 5)
@@ -37,6 +39,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "crops": header.crops,
         "protocol": {"protocol": "uniform", **header.protocol},
         "precision": header.precision,
+        "training_overlap": results.overlap,
         "tasks": tasks,
         "failures": [
             {"id": results.ids[i], "path": results.paths[i], "reason": why} for i, why in results.failures.items()
@@ -64,6 +67,9 @@ def _summarise_task(results: Results, task: str) -> dict[str, Any]:
     figures = _twice(lambda top: metrics.is_in_top(scores, labels, top), readable, len(names))
     figures["all"]["mean_class"] = metrics.mean_over_classes(accuracies)
     figures["readable"]["mean_class"] = metrics.mean_over_classes(of_readable) if readable.any() else None
+    for which, chosen in (("all", np.ones_like(readable)), ("readable", readable)):
+        found_counts = (np.bincount(labels[mask & chosen], minlength=len(names)) for mask in (right, chosen))
+        figures["intervals"][which]["mean_class"] = _bounds(mean_of_shares(*(c.tolist() for c in found_counts)))
     found: dict[str, Any] = {"num_classes": len(names), **figures}
     if readable.any():
         found["calibration"] = _calibration(scores[readable], labels[readable])
@@ -72,6 +78,7 @@ def _summarise_task(results: Results, task: str) -> dict[str, Any]:
         found["top1_by_crops"] = by_views[-1].tolist()
     found["classes"] = [
         {"class": name, "videos": int(count), "top1": None if count == 0 else float(value)}
+        | _class_bounds(float(value), int(count))
         for name, count, value in zip(names, counts, accuracies, strict=True)
     ]
     return found
@@ -101,6 +108,10 @@ def _summarise_multilabel(results: Results, task: str) -> dict[str, Any]:
         "num_classes": len(names),
         "all": {"map": None if np.isnan(mean) else mean},
         "readable": {"map": None if np.isnan(readable_mean) else readable_mean},
+        "intervals": {
+            "all": {"map": _bounds(mean_average_precision_interval(np.nan_to_num(scores), targets))},
+            "readable": {"map": _bounds(mean_average_precision_interval(scores[readable], targets[readable]))},
+        },
         "classes": [
             {"class": name, "videos": int(count), "average_precision": None if count == 0 else float(value)}
             for name, count, value in zip(names, targets.sum(axis=0), values, strict=True)
@@ -108,15 +119,27 @@ def _summarise_multilabel(results: Results, task: str) -> dict[str, Any]:
     }
 
 
-def _twice(is_right: Callable[[int], Mask], readable: Mask, num_classes: int) -> dict[str, dict[str, float | None]]:
+def _twice(is_right: Callable[[int], Mask], readable: Mask, num_classes: int) -> dict[str, dict[str, Any]]:
     """Top-5 of five classes or fewer is always right, and is left out."""
-    found: dict[str, dict[str, float | None]] = {"all": {}, "readable": {}}
+    found: dict[str, dict[str, Any]] = {"all": {}, "readable": {}, "intervals": {"all": {}, "readable": {}}}
     for top in TOPS:
         if top == 1 or num_classes > top:
             right = is_right(top)
             found["all"][f"top{top}"] = float(right.mean())
             found["readable"][f"top{top}"] = float(right[readable].mean()) if readable.any() else None
+            for which, mask in (("all", right), ("readable", right[readable])):
+                counts = {"correct": int(mask.sum()), "videos": len(mask)}
+                found["intervals"][which][f"top{top}"] = {**_bounds(wilson(*counts.values())), **counts}
     return found
+
+
+def _bounds(interval: Interval | None) -> dict[str, float | None]:
+    low, high = interval or (None, None)
+    return {"low": low, "high": high}
+
+
+def _class_bounds(accuracy: float, count: int) -> dict[str, float | None]:
+    return _bounds(wilson(round(accuracy * count), count) if count else None)
 
 
 def _calibration(scores: Any, labels: Any) -> dict[str, Any]:

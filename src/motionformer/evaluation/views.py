@@ -113,7 +113,7 @@ class MotionVideos:
             )
         self.benchmark, self.spec = benchmark, spec
         self.class_names: tuple[str, ...] = benchmark.classes
-        level = _level_name(benchmark.level)
+        level = level_name(benchmark.level)
         self.name = f"motion:{level} ({benchmark.split}, seed {benchmark.seed})"
         self.transform = eval_transform(spec)
         labels = [index % len(benchmark.classes) for index in range(len(benchmark))]
@@ -163,7 +163,7 @@ def with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSp
     return replace(spec, views=views, crops=crops)
 
 
-def _level_name(level: Level) -> str:
+def level_name(level: Level) -> str:
     """A level of one's own is called by its values, so that two of them are told apart."""
     values = hashlib.sha256(repr(level).encode()).hexdigest()[:6]
     return next((name for name, one in LEVELS.items() if one == level), f"custom-{values}")

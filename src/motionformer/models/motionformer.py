@@ -15,6 +15,7 @@ from motionformer.models.build import build_block, build_head, build_positions, 
 from motionformer.models.card import write_card
 from motionformer.models.config import ModelConfig
 from motionformer.models.tokens import Grid, Tokens
+from motionformer.models.training_data import TRAINING_DATA, TrainingData
 
 
 class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer"):
@@ -23,6 +24,9 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
     Any clip that divides into tokens works; position tables are interpolated to it. `config` says everything the
     model was built from, and `config.input` what clips it was made for.
     """
+
+    training_data: TrainingData | None = None
+    """The videos it has learnt from, where that is known: saved and loaded with the weights."""
 
     def __init__(self, architecture: ModelConfig | Mapping[str, Any]) -> None:
         super().__init__()
@@ -65,7 +69,19 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TRAINING_DATA).unlink(missing_ok=True)  # of another model that was here
+        if self.training_data is not None:
+            self.training_data.save(folder)
         return super().save_pretrained(save_directory, **{"config": self._as_json(), **options})
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> "Motionformer":
+        model: Motionformer = super()._from_pretrained(model_id=model_id, **options)
+        if Path(model_id).is_dir():
+            model.training_data = TrainingData.load(Path(model_id))
+        return model
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload to the Hugging Face hub."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from motionformer.errors import RecipeError
+from motionformer.evaluation.intervals import show_share
 from motionformer.lra import Result, Run, Splits, train
 from motionformer.lra.attends import COMPARED
 from motionformer.lra.examples import Examples, spread
@@ -109,7 +110,7 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
         name = trial.task.name
         for attend in COMPARED:
             by_seed = {seed: figures for (task, way, seed), figures in found.items() if (task, way) == (name, attend)}
-            lines += _line(by_seed, name, attend)
+            lines += _line(by_seed, name, attend, len(trial.splits.test))
         if is_small and any(line.group == name for line in lines):
             lines.append(Line("always the most frequent class", (100 * most_frequent(trial.splits.test),), group=name))
     if not lines:
@@ -181,7 +182,8 @@ def _train_all(jobs: Sequence[_Job], request: Request) -> Found:
     """Train what is not finished, some at the same time."""
     results: Found = {}
     for job, result in at_once(_train, jobs, request.processes):
-        request.tell(f"{job}: {result.test_accuracy:.1%} of test")
+        examples = len(job.trial.splits.test)
+        request.tell(f"{job}: {show_share(round(result.test_accuracy * examples), examples)} of test")
         results[job.key] = result.test_accuracy, result.seconds
     return results
 
@@ -202,7 +204,7 @@ def _finished(jobs: Sequence[_Job]) -> Found:
     return results
 
 
-def _line(by_seed: dict[int, tuple[float, float]], name: str, attend: str) -> list[Line]:
+def _line(by_seed: dict[int, tuple[float, float]], name: str, attend: str, examples: int) -> list[Line]:
     """One line of the runs with every seed; none if there is no run."""
     if not by_seed:
         return []
@@ -211,7 +213,7 @@ def _line(by_seed: dict[int, tuple[float, float]], name: str, attend: str) -> li
     accuracies = tuple(100 * by_seed[seed][0] for seed in seeds)
     seconds = mean(seconds for _, seconds in by_seed.values())
     paper = "" if published is None else f"{published:.2f}"
-    return [Line(attend, accuracies, seconds, name, paper=paper, seeds=seeds)]
+    return [Line(attend, accuracies, seconds, name, paper=paper, seeds=seeds, videos=examples)]
 
 
 def _read_result(file: Path, asked: dict[str, object]) -> tuple[float, float]:

@@ -33,7 +33,7 @@ def _table(lines: Sequence[Line], unit: str) -> str:
         )
         seconds = [f"{line.seconds:.0f}" if line.seconds is not None else ""] if is_timed else []
         there = line.by_seed()
-        values = [line.show(there[seed]) if seed in there else "" for seed in seeds]
+        values = [line.show(there[seed]) + line.interval if seed in there else "" for seed in seeds]
         rows.append([line.label, *([line.paper] if has_paper else []), *spread, *values, *seconds])
     table = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in table) + "\n"

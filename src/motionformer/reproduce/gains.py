@@ -29,6 +29,9 @@ def measure_gains(experiment: Experiment, request: Request) -> Outcome:
     compared = [compare(score(a), score(b)) for a, b in pairs]
     about = f"{compared[0].videos} test videos a seed; trajectory {mean(c.b_top1 for c in compared):.1%} of all, joint "
     about += f"{mean(c.a_top1 for c in compared):.1%}"
+    if len(compared) == 1:
+        low, high = (100 * bound for bound in compared[0].interval)
+        about += f"; gain {low:+.1f} to {high:+.1f} points (95 % CI, paired)"
     return new_outcome(experiment, request, about, _by_class(compared), measure="gain in top-1, points")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from motionformer.errors import RecipeError
+from motionformer.evaluation.intervals import show_share
 from motionformer.reproduce.at_once import at_once
 from motionformer.reproduce.experiments import Experiment, Row
 from motionformer.reproduce.own_videos import plan_row
@@ -75,14 +76,17 @@ def train_jobs(jobs: Sequence[Job], request: Request) -> None:
     """Train them here, or in several processes at the same time. The first error stops the rest."""
     distinct = list({job.folder: job for job in jobs}.values())
     done = at_once(partial(train_job, threads=request.threads), distinct, request.processes)
-    for number, (job, score) in enumerate(done, 1):
-        request.tell(f"{number} of {len(distinct)}: {job.row.label}, seed {job.seed}: {score:.1%}")
+    for number, (job, (correct, clips)) in enumerate(done, 1):
+        request.tell(f"{number} of {len(distinct)}: {job.row.label}, seed {job.seed}: {show_share(correct, clips)}")
 
 
-def train_job(job: Job, threads: int) -> float:
-    """Train one row in this process; its last top-1 (of actions, where there are verbs and nouns)."""
+def train_job(job: Job, threads: int) -> tuple[int, int]:
+    """Train one row in this process; how many of its validation clips are right (verb and noun, where there are both),
+    and how many there are."""
     torch.set_num_threads(threads)
-    return last_score(train(make_recipe(job, write=True), quiet=True).last)
+    card = train(make_recipe(job, write=True), quiet=True).card
+    clips = card["data"]["val"]["clips"]
+    return round(kept_score(card["results"]) * clips), clips
 
 
 def make_recipe(job: Job, *, write: bool = False) -> Recipe:
@@ -118,6 +122,7 @@ def no_finished_run(request: Request) -> RecipeError:
     return RecipeError(f"no finished run in {request.out / 'runs'}: without --collect they are trained.")
 
 
-def last_score(last: dict[str, Any]) -> float:
-    """Top-1 of a finished run: of actions, where there are verbs and nouns."""
-    return float(last["action"] if "action" in last else last["top1"])
+def kept_score(results: dict[str, Any]) -> float:
+    """Top-1 of a finished run's model: of actions, where there are verbs and nouns."""
+    kept = results.get("kept", results["last"])
+    return float(kept["action"] if "action" in kept else kept["top1"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from motionformer.evaluation.intervals import show_interval, wilson
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.request import Request
 
@@ -23,6 +24,7 @@ class Line:
     x: float | None = None
     paper: str = ""  # the paper's figure, where no recipe's header has it
     seeds: tuple[int, ...] = ()  # of the values; from 0 on unless said
+    videos: int | None = None  # how many each value, an accuracy in %, is of
 
     def by_seed(self) -> dict[int, float]:
         """The value of each seed that there is."""
@@ -40,6 +42,14 @@ class Line:
         """A figure of this row, with as many digits as all its figures have; zero has no sign."""
         digits = 1 if max(map(abs, self.values)) >= 10 else 2
         return f"{round(value, digits) + 0.0:.{digits}f}"
+
+    @property
+    def interval(self) -> str:
+        """Behind the accuracy of a single run: its 95 % confidence interval. Several runs show their spread."""
+        if self.videos is None or len(self.values) > 1:
+            return ""
+        bounds = wilson(round(self.values[0] / 100 * self.videos), self.videos)
+        return f" (95 % CI {show_interval(*bounds)}, {self.videos} clips)"
 
 
 @dataclass(frozen=True)

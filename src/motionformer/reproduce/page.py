@@ -123,7 +123,7 @@ def _ours(line: Line | None) -> str:
     if line is None:
         return "not run"
     if line.deviation is None:
-        return line.show(line.mean)
+        return line.show(line.mean) + line.interval
     each = ", ".join(map(line.show, line.values))
     return f"{line.show(line.mean)} ± {line.show(line.deviation)} ({each})"
 

@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any
 
 from motionformer.reproduce.experiments import Experiment
-from motionformer.reproduce.jobs import Job, choose_rows, finished, last_score, no_finished_run, plan_jobs, train_jobs
+from motionformer.reproduce.jobs import Job, choose_rows, finished, kept_score, no_finished_run, plan_jobs, train_jobs
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
 
@@ -35,7 +35,8 @@ def collect(experiment: Experiment, jobs: Sequence[Job], request: Request) -> Ou
 
 def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
     row = runs[0][0].row
-    scores = {job.seed: 100 * last_score(card["results"]["last"]) for job, card in runs}
+    scores = {job.seed: 100 * kept_score(card["results"]) for job, card in runs}
     seeds = tuple(sorted(scores))
     values = tuple(scores[seed] for seed in seeds)
-    return Line(label, values, mean(card["seconds"] for _, card in runs), row.group, row.x, seeds=seeds)
+    seconds, clips = mean(card["seconds"] for _, card in runs), runs[0][1]["data"]["val"]["clips"]
+    return Line(label, values, seconds, row.group, row.x, seeds=seeds, videos=clips)

@@ -6,8 +6,9 @@ docs/commands/finetune.md.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from motionformer.data.record import Missing
 from motionformer.models.config import AttentionKind, ModelConfig, ReadoutKind, ScoringKind
@@ -24,6 +25,11 @@ BASIS = "motionformer-tiny"
 """The variant that recipes made here state their model as changes of."""
 _ORDER: dict[ScoringKind, str] = {"softmax": "turns", "sigmoid": "shuffled"}  # one class a video can take turns
 _SMOOTHING: dict[ScoringKind, float] = {"softmax": 0.1, "sigmoid": 0.0}  # most answers are no: 5 % of each is a lot
+KeepEpoch = Literal["last", "best"]
+MIN_STEPS = 60
+"""Optimiser steps of a run with default epochs: few videos are seen more often instead (docs/commands/finetune.md)."""
+SMALL_BATCH = 16
+"""Clips a step, about, where 32 would make fewer than `MIN_STEPS` steps."""
 SHORT_VIDEO = 10.0
 """Seconds up to which a clip is spread over the whole video; from longer ones it is cut at a stride."""
 
@@ -41,6 +47,7 @@ class Wishes:
     epochs: int | None = None
     lr: float | None = None
     batch: int | None = None
+    keep_epoch: KeepEpoch = "last"
     held_out: float = 0.2
     seed: int = 0
     name: str = ""
@@ -78,12 +85,12 @@ def finetune_recipe(
     """The recipe for videos like these on a machine like this. Pure, but for the header of the starting weights."""
     config = _start_config(wishes, starting_config or read_start) if wishes.start else _fresh_config(hardware)
     defaults = _defaults(wishes, hardware, config)
+    batch, epochs = _batch_and_epochs(wishes, defaults.epochs, num_train)
     config = _fit_clip(config, wishes, facts, hardware)
     if wishes.attention is not None:
         config = replace(config, attention=wishes.attention)
     if wishes.readout is not None:
         config = replace(config, readout=wishes.readout)
-    batch = min(wishes.batch or 32, num_train)
     folder = Path(wishes.output or f"runs/{wishes.name}")
     recipe = make_recipe(
         {
@@ -109,12 +116,13 @@ def finetune_recipe(
                 "clip_norm": 1.0,
                 "new_rate": defaults.new_rate,
             },
-            "schedule": {"kind": "cosine", "warmup": min(defaults.warmup, defaults.epochs / 10)},
+            "schedule": {"kind": "cosine", "warmup": min(defaults.warmup, epochs / 10)},
             "engine": {"precision": "bf16-mixed" if hardware.has_gpu else "32-true"},
             "test": {"views": config.input.views, "crops": config.input.crops},
             "global_batch": batch,
-            "epochs": defaults.epochs,
+            "epochs": epochs,
             "label_smoothing": _SMOOTHING[scoring],
+            "keep_epoch": wishes.keep_epoch,
             "seed": wishes.seed,
             "output": wishes.output,
         }
@@ -163,7 +171,17 @@ def _defaults(wishes: Wishes, hardware: Hardware, config: ModelConfig) -> _Defau
         made = _Defaults(train, 20, 1e-4, 1.0)
     else:
         made = _Defaults(train, 8, 3e-4, 1.0, new_rate=4.0)  # a new head is slow at the rate that old blocks bear
-    return replace(made, epochs=wishes.epochs or made.epochs)
+    return made
+
+
+def _batch_and_epochs(wishes: Wishes, epochs: int, num_train: int) -> tuple[int, int]:
+    """What was asked for, or `epochs` of 32 clips a step; for few videos more epochs, of fewer clips a step."""
+    batch = min(wishes.batch or 32, num_train)
+    if wishes.epochs is not None:
+        return batch, wishes.epochs
+    if wishes.batch is None and num_train // batch * epochs < MIN_STEPS:
+        batch = num_train // max(1, round(num_train / SMALL_BATCH))  # near it, and hardly a video is left over
+    return batch, max(epochs, ceil(MIN_STEPS / (num_train // batch)))
 
 
 def is_small(config: ModelConfig) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 import motionformer
 from motionformer.costs import measure
+from motionformer.evaluation.intervals import show_share
 from motionformer.files import write_whole
 from motionformer.models.config import ModelConfig
 
@@ -100,8 +101,20 @@ def to_markdown(card: dict[str, Any]) -> str:
     lines += ["", "| validation | " + " | ".join(results["last"]) + " |", "|---" * (len(results["last"]) + 1) + "|"]
     for which in ("last", "best"):
         lines.append(f"| {which} | " + " | ".join(f"{value:.4g}" for value in results[which].values()) + " |")
-    lines += ["", "The saved model is the last one, not the best. `recipe.yaml` repeats the run."]
+    for name, sure in results.get("confidence", {}).items():
+        lines += ["", f"{name} of the saved model: {show_share(sure['correct'], sure['videos'])}."]
+    lines += ["", f"The saved model is {which_epoch(card)}. `recipe.yaml` repeats the run."]
     return "\n".join(lines) + "\n"
+
+
+def which_epoch(card: dict[str, Any]) -> str:
+    """Whose weights the saved model has, and what that means for its figure on the validation videos."""
+    results = card["results"]
+    kept = results.get("kept", results["last"])
+    if card["recipe"].get("keep_epoch", "last") == "best" and kept["step"] == results["best"]["step"]:
+        chosen = "chosen on these validation videos: the figure is optimistic"
+        return f"of epoch {kept['epoch']:g} of {card['recipe']['epochs']}, the best, {chosen}"
+    return f"of the last epoch ({kept['epoch']:g}), not the best"
 
 
 def _git(folder: Path, *words: str) -> str:

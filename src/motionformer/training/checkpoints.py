@@ -27,13 +27,17 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class KeepCheckpoints(Checkpoint):
-    """Saves at the end of every epoch, and every `every` steps within one; the last `keep` stay.
+    """Saves at the end of every epoch, and every `every` steps within one; the last `keep` stay, and with `keep_best`
+    that of the best validation.
 
     Lightning calls checkpoint callbacks after all others, so averaged weights are those of this step.
     """
 
-    def __init__(self, folder: Path, plan: Plan, *, every: int, keep: int, flush: Callable[[], None]) -> None:
+    def __init__(
+        self, folder: Path, plan: Plan, *, every: int, keep: int, flush: Callable[[], None], keep_best: bool = False
+    ) -> None:
         self.folder, self.plan, self.every, self.keep, self.flush = folder, plan, every, keep, flush
+        self.keep_best = keep_best
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -51,8 +55,15 @@ class KeepCheckpoints(Checkpoint):
         self.flush()  # what the loggers hold of these steps would not be logged again
         trainer.save_checkpoint(checkpoint_file(self.folder, trainer.global_step))
         if trainer.is_global_zero:
+            best = best_validation(cast(Any, trainer.lightning_module)) if self.keep_best else None
             for file in list_checkpoints(self.folder)[self.keep :]:
-                remove_checkpoint(file)
+                if best is None or step_of(file) != best["step"]:
+                    remove_checkpoint(file)
+
+
+def best_validation(module: Any) -> dict[str, int | float] | None:
+    """The entry of a `TrainingModule`'s history with the best metric; of equal ones, the lower loss."""
+    return max(module.history, key=lambda entry: (entry[module.objective.best], -entry["loss"]), default=None)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

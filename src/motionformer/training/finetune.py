@@ -18,7 +18,7 @@ from motionformer.data.plain_list import read_plain_list
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError, RecipeError, VideoError
 from motionformer.models.config import ScoringKind
-from motionformer.training.advice import TRAIN_LIST, VAL_LIST, Hardware, VideoFacts, Wishes, finetune_recipe
+from motionformer.training.advice import MIN_STEPS, TRAIN_LIST, VAL_LIST, Hardware, VideoFacts, Wishes, finetune_recipe
 from motionformer.training.mirroring import describe_mirroring
 from motionformer.training.opening import open_splits
 from motionformer.training.recipe import Recipe, make_recipe
@@ -61,9 +61,17 @@ class FineTuning:
         return note_shared_files(self.train, self.val)
 
     @property
+    def steps(self) -> int:
+        """Optimiser steps of the run."""
+        recipe = self.recipe
+        return len(self.train) * recipe.augmentation.repeats // recipe.global_batch * recipe.epochs
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was odd about the videos."""
-        return tuple(dict.fromkeys((*self.train.notes, *self.val.notes, *self.doubts)))
+        advice = f"(the default is {MIN_STEPS} or more): more epochs, or a smaller batch"
+        steps = (f"{self.steps} optimiser steps are few {advice}",) if self.steps < MIN_STEPS else ()
+        return tuple(dict.fromkeys((*self.train.notes, *self.val.notes, *self.doubts, *steps)))
 
 
 def finetune(folder: str | Path, wishes: Wishes | None = None, overrides: Sequence[str] = ()) -> "FinishedRun":

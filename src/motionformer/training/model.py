@@ -14,13 +14,14 @@ from motionformer.data.record import ClassNames
 from motionformer.errors import CheckpointError, RecipeError
 from motionformer.models.config import ModelConfig, ScoringKind
 from motionformer.models.motionformer import Motionformer
+from motionformer.models.training_data import TrainingData, VideoSet
 from motionformer.models.variants import model_config
 from motionformer.training.recipe import Recipe
 from motionformer.weights.checkpoint import read_checkpoint
 from motionformer.weights.fit import PER_CLASS, fit_tensors
 from motionformer.weights.image import load_image_weights
 from motionformer.weights.image_file import read_image_weights
-from motionformer.weights.load import find_weights, is_video_model, load_model_with_report
+from motionformer.weights.load import find_weights, is_video_model, load_model_with_report, short_name
 from motionformer.weights.report import LoadReport
 
 log = logging.getLogger("motionformer")
@@ -134,6 +135,7 @@ def _load_video_start(model: Motionformer, start: str) -> LoadReport:
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
     fit_tensors(model, tensors, table, report, may_reset=("head.", ".attend.projection"))
+    model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(start),))
     return report
 
 

@@ -145,6 +145,7 @@ class Recipe:
     epochs: int = 35
     label_smoothing: float = 0.2
     ema: float = 0.0  # decay of the averaged weights; 0: none
+    keep_epoch: str = "last"  # whose weights become the model: of the last epoch, or of the best one in validation
     seed: int = 0
     output: str = ""  # empty: runs/NAME
 
@@ -217,6 +218,7 @@ def _check(recipe: Recipe) -> None:
         "epochs is at least 1": recipe.epochs >= 1,
         "label_smoothing lies in [0, 1)": 0 <= recipe.label_smoothing < 1,
         "ema lies in [0, 1)": 0 <= recipe.ema < 1,
+        "keep_epoch is last or best": recipe.keep_epoch in ("last", "best"),
         "seed is not negative": recipe.seed >= 0,
         "model.train is all, head or last:N": part in ("all", "head") or (part == "last" and blocks.isdigit()),
         "schedule.kind is step or cosine": schedule.kind in ("step", "cosine"),

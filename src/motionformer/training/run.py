@@ -17,15 +17,21 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from rich.console import Console
 
+from motionformer.data.fingerprints import MAX_FILES
 from motionformer.errors import MissingVideosError
+from motionformer.evaluation.intervals import wilson
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
+from motionformer.models.training_data import TrainingData, VideoSet
 from motionformer.training import card as cards
 from motionformer.training.checkpoints import (
     DISK_IS_FULL,
     KeepCheckpoints,
+    best_validation,
+    checkpoint_file,
     explain_disk,
     find_checkpoint,
+    is_whole,
     list_checkpoints,
     read_notes,
     remove_after,
@@ -55,7 +61,8 @@ log = logging.getLogger("motionformer")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a run left behind. `last` are the validation metrics of the saved model, `best` those of the best epoch."""
+    """What a run left behind. `kept` are the validation metrics of the saved model; those of the last epoch, and of the
+    best one, are `last` and `best`."""
 
     folder: Path
     model: Path
@@ -63,6 +70,7 @@ class FinishedRun:
     best: dict[str, int | float]
     seconds: float
     card: dict[str, Any]
+    kept: dict[str, int | float]
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,7 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
         plan,
         every=recipe.engine.checkpoint_steps,
         keep=recipe.engine.keep,
+        keep_best=recipe.keep_epoch == "best",
         flush=lambda: flush_loggers(loggers),
     )
     callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps), checkpoints]
@@ -155,12 +164,22 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
     trainer.fit(module, datamodule=clips, ckpt_path=start, weights_only=True)
     if not module.history or module.history[-1]["step"] != plan.total_steps:
         trainer.validate(module, datamodule=clips, verbose=False)
-    return _finish(recipe, prepared, module, clock.seconds, trainer)
+    return _finish(recipe, prepared, module, clock.seconds, trainer, say)
 
 
 def _finish(
-    recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer
+    recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer, say: "_Voice"
 ) -> FinishedRun:
+    best = best_validation(module)
+    assert best is not None, "a run ends with a validation"
+    saved = recipe.folder / CHECKPOINTS
+    kept, checkpoint = module.history[-1], None
+    if recipe.keep_epoch == "best" and best["step"] != kept["step"]:
+        its = checkpoint_file(saved, int(best["step"]))
+        if not trainer.is_global_zero or is_whole(its):
+            kept, checkpoint = best, its
+        else:
+            log.warning("%s, of the best epoch, is damaged or gone: the last epoch is kept instead.", its)
     card = {
         "recipe": recipe.to_dict(),
         "plan": prepared.plan.to_dict(),
@@ -168,7 +187,9 @@ def _finish(
         "data": module.data,
         "results": {
             "last": module.history[-1],
-            "best": max(module.history, key=lambda entry: entry[module.objective.best]),
+            "best": best,
+            "kept": kept,
+            "confidence": validation_intervals(kept, prepared.plan.val_clips),
             "history": module.history,
         },
         "failed": {
@@ -180,19 +201,43 @@ def _finish(
         "software": cards.describe_software(),
     }
     if trainer.is_global_zero:
-        save_model(prepared.config, list_checkpoints(recipe.folder / CHECKPOINTS)[0], recipe.folder / "model")
+        learnt = training_data(prepared.sources, module.model.training_data, recipe.keep_epoch == "best")
+        if learnt.left_out:
+            why = f"gone, or more than {MAX_FILES:,}"
+            say(f"{learnt.left_out} training videos have no fingerprint in the model ({why}).")
+        save_model(prepared.config, checkpoint or list_checkpoints(saved)[0], recipe.folder / "model", learnt)
         cards.write_card(recipe.folder, card)
     return _finished(recipe.folder, card)
 
 
-def save_model(config: ModelConfig, checkpoint: Path, folder: Path) -> None:
-    """The model of the last checkpoint: whole where the run's own is in shards, averaged where weights are averaged.
+def training_data(sources: tuple[Source, Source], start: TrainingData | None, chosen: bool) -> TrainingData:
+    """What a model of these sources has learnt from, and what it started from had before; with `chosen`, validation
+    chose its epoch."""
+    train, left_out = sources[0].video_set()
+    made = TrainingData(train, sources[1].video_set()[0] if chosen else VideoSet(), left_out)
+    return made if start is None else made | start
+
+
+def validation_intervals(metrics: dict[str, int | float], videos: int) -> dict[str, dict[str, float]]:
+    """95 % confidence intervals of the accuracies of a validation."""
+    shares = {name: value for name, value in metrics.items() if name not in ("epoch", "step", "loss", "map")}
+    counts = {name: round(value * videos) for name, value in shares.items()}
+    bounds = {name: wilson(count, videos) for name, count in counts.items()}
+    return {
+        name: {"low": low, "high": high, "correct": counts[name], "videos": videos}
+        for name, (low, high) in bounds.items()
+    }
+
+
+def save_model(config: ModelConfig, checkpoint: Path, folder: Path, learnt: TrainingData | None = None) -> None:
+    """The model of a checkpoint: whole where the run's own is in shards, averaged where weights are averaged.
 
     Written aside and renamed, so that a killed run leaves no half a model.
     """
     weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
     model = Motionformer(config)
     model.load_state_dict({name.removeprefix("model."): weight for name, weight in weights.items()})
+    model.training_data = learnt
     aside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     model.eval().save_pretrained(aside)
@@ -202,7 +247,8 @@ def save_model(config: ModelConfig, checkpoint: Path, folder: Path) -> None:
 
 def _finished(folder: Path, card: dict[str, Any]) -> FinishedRun:
     results = card["results"]
-    return FinishedRun(folder, folder / "model", results["last"], results["best"], card["seconds"], card)
+    kept = results.get("kept", results["last"])
+    return FinishedRun(folder, folder / "model", results["last"], results["best"], card["seconds"], card, kept)
 
 
 class _Voice:

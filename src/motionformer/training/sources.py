@@ -11,12 +11,14 @@ from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 from torch.utils.data import Dataset
 
 from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, middle_sampler, open_dataset, train_sampler
+from motionformer.data.fingerprints import made_clips, video_set
 from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark
 from motionformer.data.motion.dataset import Split
 from motionformer.data.recognise import Kind
 from motionformer.data.record import ClassNames, Label
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
+from motionformer.models.training_data import VideoSet
 from motionformer.training.objectives import scoring_for
 from motionformer.training.recipe import AugmentationPart, DataPart, Recipe
 from motionformer.video.transforms import (
@@ -48,6 +50,9 @@ class Source(Protocol):
     def __len__(self) -> int: ...
     def fingerprint(self) -> str:
         """The same for the same clips and labels, different otherwise."""
+
+    def video_set(self) -> tuple[VideoSet, int]:
+        """What a model keeps of the data it learnt from, and how many videos that had to leave out."""
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
@@ -129,6 +134,9 @@ class VideoSource:
         rows = [[os.path.relpath(r.path, base), r.start, r.end, r.fps, _plain(r.label)] for r in self.annotations]
         return _digest([rows, _plain(self.class_names)])
 
+    def video_set(self) -> tuple[VideoSet, int]:
+        return video_set(self.annotations.records)
+
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         _refuse_small_jitter(recipe, spec)
         transform = _train_transform(recipe.augmentation, spec, self.class_names)
@@ -163,6 +171,9 @@ class MotionSource:
 
     def fingerprint(self) -> str:
         return _digest([asdict(LEVELS[self.level]), self.split, self.num_clips])
+
+    def video_set(self) -> tuple[VideoSet, int]:
+        return VideoSet.of([(made_clips(self.level, self.split, seed=0), (0.0, float(self.num_clips)))]), 0
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         _refuse_augmentation(recipe)

@@ -2,17 +2,19 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from motionformer.errors import CheckpointError, DownloadError, UnknownModelError
 from motionformer.models.config import ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
+from motionformer.models.training_data import TRAINING_DATA, TrainingData
 from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
@@ -98,6 +100,7 @@ def load_model_with_report(
         may_reset += PER_CLASS
     model = Motionformer(wanted)
     fit_tensors(model, tensors, table, report, may_reset=may_reset)
+    model.training_data = read_training_data(checkpoint)
     return model.eval(), report
 
 
@@ -106,6 +109,16 @@ def _is_undecided(checkpoint: Checkpoint, config: ModelConfig) -> bool:
     if is_released_layout(checkpoint.tensors) or config.source not in ("released", *RELEASED):
         return False
     return "protocol" not in checkpoint.cfg["architecture"].get("input", {})
+
+
+def read_training_data(checkpoint: Checkpoint) -> TrainingData | None:
+    """Which videos our own weights have learnt from; None where nothing beside them says."""
+    if checkpoint.path.name != WEIGHTS or is_released_layout(checkpoint.tensors):
+        return None
+    try:
+        return TrainingData.load(checkpoint.path.parent)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def read_config(source: str | Path) -> ModelConfig:
@@ -134,7 +147,10 @@ def find_weights(source: str | Path) -> Path:
             f"Released weights: {', '.join(RELEASED)}."
         )
     if is_hub_name(name):
-        return fetch_from_hub(name, WEIGHTS, CONFIG)
+        found = fetch_from_hub(name, WEIGHTS, CONFIG)
+        with suppress(EntryNotFoundError):  # models that do not say what they were trained on have none
+            hf_hub_download(name, TRAINING_DATA)
+        return found
     raise UnknownModelError(
         f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}; with the "
         f"package: {', '.join(SHIPPED)}."

@@ -1,0 +1,76 @@
+"""Videos known by their contents: the same for a copy in another place under another name.
+
+A fingerprint is of the size and of three blocks (start, middle, end) of a file, so that a large data set costs three
+small reads a video. A video that was encoded again is another one.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from motionformer.data.record import Record
+from motionformer.models.training_data import Span, VideoSet
+
+BLOCK = 64 * 1024
+MAX_FILES = 500_000
+"""Files of which a model keeps fingerprints (19 bytes each); of larger sets the first, and the model says so."""
+READERS = 16  # threads: a network's disk answers many at a time
+
+
+def fingerprint_video(path: Path) -> str | None:
+    """Of a file's contents, or of a folder of frames (their number; first, middle and last). None: it is not there."""
+    digest = hashlib.blake2b(digest_size=8)
+    try:
+        if path.is_dir():
+            with os.scandir(path) as entries:
+                frames = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
+            digest.update(f"{len(frames)} frames".encode())
+            for name in [frames[place] for place in sorted({0, len(frames) // 2, len(frames) - 1})]:
+                _add_file(digest, path / name)
+        else:
+            _add_file(digest, path)
+    except (OSError, IndexError):
+        return None
+    return digest.hexdigest()
+
+
+def fingerprint_records(records: Sequence[Record], limit: int | None = None) -> list[tuple[str, Span] | None]:
+    """Fingerprint and span of every record; None for one whose file is not there, or is beyond the first `limit`."""
+    paths = list(dict.fromkeys(record.path for record in records))[:limit]
+    with ThreadPoolExecutor(READERS) as pool:
+        found = dict(zip(paths, pool.map(fingerprint_video, paths), strict=True))
+    return [
+        None if (key := found.get(record.path)) is None else (key, span_of(record.start, record.end))
+        for record in records
+    ]
+
+
+def video_set(records: Sequence[Record], limit: int = MAX_FILES) -> tuple[VideoSet, int]:
+    """The set of all records, and how many of them it had to leave out."""
+    found = fingerprint_records(records, limit)
+    return VideoSet.of(one for one in found if one is not None), found.count(None)
+
+
+def made_clips(level: str, split: str, seed: int) -> str:
+    """What stands for the fingerprint of clips of the motion benchmark; clip i is the span from i to i + 1."""
+    return f"motion:{level}/{split}/{seed}"
+
+
+def span_of(start: float | None, end: float | None) -> Span:
+    """Of a piece of a video; without times, of all of it."""
+    return start or 0.0, math.inf if end is None else end
+
+
+def _add_file(digest: "hashlib.blake2b", file: Path) -> None:
+    with file.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        digest.update(f" {size} ".encode())
+        if size <= 3 * BLOCK:
+            digest.update(stream.read())
+            return
+        for place in (0, (size - BLOCK) // 2, size - BLOCK):
+            stream.seek(place)
+            digest.update(stream.read(BLOCK))
