@@ -23,6 +23,8 @@ class Video(ABC):
 
     path: Path
     metadata: VideoMetadata
+    damaged: bool = False
+    """Whether the decoder reported damage in what was read so far, or in what that leans on. `check` says where."""
 
     @abstractmethod
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
