@@ -59,8 +59,7 @@ def test_the_scores_are_the_models_in_its_own_order(place: Path, tmp_path: Path)
     runner.invoke(app, ["evaluate", str(place / "model"), str(place / "videos"), *options], catch_exceptions=False)
     found = Results.load(tmp_path)
     model = load_model(place / "model")
-    views = open_source(place / "videos", model.config.input, views=2).read(0)
-    assert isinstance(views, torch.Tensor)
+    views = open_source(place / "videos", model.config.input, views=2).read(0).views
     with torch.inference_mode():
         scores = model(views).softmax(-1).mean(0)  # type: ignore[union-attr]
     named = dict(zip(CLASSES, scores.tolist(), strict=True))

@@ -21,7 +21,7 @@ SPEC = InputSpec(frames=4, height=32, width=32, stride=2, fps=8.0, views=3, crop
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "videos"
-    write_videos(folder, "easy", 8, frames=20, size=48)
+    write_videos(folder, "easy", 8, frames=20, size=48, fps=8)
     return folder
 
 

@@ -125,7 +125,7 @@ class FeatureExtractor:
 
     @torch.inference_mode()
     def encode(
-        self, clips: Float[Tensor, "b 3 t H W"], mask: Bool[Tensor, "b f y x"] | None = None
+        self, clips: Shaped[Tensor, "b 3 t H W"], mask: Bool[Tensor, "b f y x"] | None = None
     ) -> Float[Tensor, "b ..."]:
         """Features of normalised clips, in float32.
 

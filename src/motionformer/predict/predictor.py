@@ -196,7 +196,7 @@ class Predictor:
                 for picked in newest:
                     yield from self._predict_windows([picked], stream, str(source))
 
-    def _shrink(self, frame: UInt8[Tensor, "H W 3"]) -> UInt8[Tensor, "h w 3"]:
+    def _shrink(self, frame: Frames) -> UInt8[Tensor, "h w 3"]:
         return self.reader.shrink(as_frames([frame]))[0]
 
     def _predict_windows(
