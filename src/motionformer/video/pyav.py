@@ -116,7 +116,8 @@ class PyAVVideo(Video):
             variable_rate=timing.variable_rate,
             exact_count=False,
         )
-        if self.index is None:
+        # an AVI may announce a frame too many; or a damaged one is left out, and those after it are off by one
+        if self.index is None or (self.container.format.name == "avi" and self.stream.frames > len(stamps)):
             self.recount(deadline)
 
     def recount(self, deadline: Deadline) -> None:
