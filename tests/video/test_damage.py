@@ -1,6 +1,5 @@
 """Damage that the decoder reports is said of what was read, and of nothing else."""
 
-import random
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -8,32 +7,12 @@ from typing import Any
 import av
 import pytest
 import torch
-from numbered import read_number, write_images, write_video
+from numbered import damage_packet, is_broken, read_number, write_images, write_video
 
 from motionformer.errors import VideoError
 from motionformer.video import ReadFacts, open_video
 from motionformer.video import stream as stream_module
 from motionformer.video.stream import stream_video
-
-
-def damage_packet(path: Path, out: Path, number: int, seed: int) -> Path:
-    """A copy in which some bits of one packet, by its place in the file, are flipped."""
-    with av.open(str(path)) as container:
-        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
-    data, (start, size), rng = bytearray(path.read_bytes()), packets[number], random.Random(seed)
-    for _ in range(8):
-        data[start + size // 4 + rng.randrange(3 * size // 4)] ^= 1 << rng.randrange(8)
-    out.write_bytes(data)
-    return out
-
-
-def is_broken(path: Path) -> bool:
-    try:
-        with open_video(path) as video:
-            video.check()
-    except VideoError:
-        return True
-    return False
 
 
 @pytest.fixture(scope="module")
