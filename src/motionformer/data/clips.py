@@ -64,9 +64,7 @@ class ClipReader:
         done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]
         return _stacked([clip for clip, _ in done]), done[0][1], facts
 
-    def _read_views(
-        self, video: Video, record: Record, generator: Generator | None
-    ) -> tuple[list[Tensor], ReadFacts]:
+    def _read_views(self, video: Video, record: Record, generator: Generator | None) -> tuple[list[Tensor], ReadFacts]:
         fps = record.fps or video.metadata.fps
         span = frame_span(record, video.clock)
         chosen = self.sampler(len(span), fps, generator)

@@ -40,7 +40,9 @@ def summarise(results: Results) -> dict[str, Any]:
         "precision": header.precision,
         "tasks": tasks,
         "read": summarise_reads(results.facts.values()),
-        "damaged": [{"id": results.ids[i], "path": results.paths[i]} for i in sorted(results.facts) if results.facts[i].damaged],
+        "damaged": [
+            {"id": results.ids[i], "path": results.paths[i]} for i in sorted(results.facts) if results.facts[i].damaged
+        ],
         "failures": [
             {"id": results.ids[i], "path": results.paths[i], "reason": why} for i, why in results.failures.items()
         ],

@@ -24,7 +24,6 @@ from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
 from motionformer.video.transforms import eval_transform
 
-
 SampleBy = Literal["time", "frames"]
 """What a clip's stride counts: frames at the model's rate, or the video's own frames, whatever its rate."""
 
@@ -151,9 +150,7 @@ def crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
     return (eval_transform(spec, 0), eval_transform(spec, 1), eval_transform(spec, 2))
 
 
-def with_views(
-    spec: InputSpec, views: int | None, crops: int | None, sample_by: SampleBy | None = None
-) -> InputSpec:
+def with_views(spec: InputSpec, views: int | None, crops: int | None, sample_by: SampleBy | None = None) -> InputSpec:
     """`spec` with other numbers of clips and crops, and its stride counted otherwise; None leaves them as they are."""
     if sample_by is not None:
         spec = _counted_by(spec, sample_by)

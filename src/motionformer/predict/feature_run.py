@@ -34,7 +34,13 @@ def extract_all(
     pairs = list(zip(videos, output_files(videos, out, format), strict=True))
     mine: dict[str, Entry] = {}
     for video, file in processes.share(pairs):
-        made_of = {**about, **extractor.describe(), "dtype": dtype, "video": video.name, "stamp": stamp_video(video.path)}
+        made_of = {
+            **about,
+            **extractor.describe(),
+            "dtype": dtype,
+            "video": video.name,
+            "stamp": stamp_video(video.path),
+        }
         kept = _find_kept(file, made_of) if resume and file.exists() else None
         if kept is not None:
             entry: Entry = {"video": str(video.path), "file": str(file), "kept": True, **kept}

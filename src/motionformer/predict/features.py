@@ -20,7 +20,7 @@ from motionformer.errors import EvaluationError
 from motionformer.evaluation.computing import Precision, autocast, find_device
 from motionformer.evaluation.views import SampleBy, with_views
 from motionformer.models import Motionformer
-from motionformer.predict.frames import Frames, as_frames, check_fps
+from motionformer.predict.frames import as_frames, check_fps
 from motionformer.predict.scoring import batched
 from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import even_windows, slide
@@ -99,7 +99,7 @@ class FeatureExtractor:
         """With the weights that `load_model` finds under this name or path."""
         return cls(load_model(source), device=device, **options)
 
-    def __call__(self, video: str | PathLike[str] | Frames, *, fps: float | None = None) -> Features:
+    def __call__(self, video: Any, *, fps: float | None = None) -> Features:
         """All of a video's segments, in memory. `stream` gives them a batch at a time.
 
         Args:
@@ -115,7 +115,7 @@ class FeatureExtractor:
         facts = ReadFacts.together(part.facts for part in parts if part.facts is not None)
         return Features(np.concatenate([p.values for p in parts]), np.concatenate([p.times for p in parts]), facts)
 
-    def stream(self, video: str | PathLike[str] | Frames, *, fps: float | None = None) -> Iterator[Features]:
+    def stream(self, video: Any, *, fps: float | None = None) -> Iterator[Features]:
         """A batch of segments at a time; each frame is decoded once, memory does not grow with the video."""
         if isinstance(video, (str, PathLike)):
             if fps is not None:
@@ -152,7 +152,7 @@ class FeatureExtractor:
 
     def describe(self) -> dict[str, Any]:
         """What these features are, in plain values."""
-        made = {"what": self.what, "block": self.block, "segments": self.segments, "hop": self.hop}
+        made: dict[str, Any] = {"what": self.what, "block": self.block, "segments": self.segments, "hop": self.hop}
         if self.spec.fps != self.model.config.input.fps:  # said only where it is chosen: older files stay valid
             made["sample_by"] = "frames" if self.spec.fps is None else "time"
         return made

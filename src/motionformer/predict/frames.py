@@ -1,8 +1,8 @@
 """Frames in memory, whatever they come as: taken as bytes `[t H W 3]`, or refused with what is accepted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, TypeGuard
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -11,7 +11,17 @@ from torch import Tensor
 
 from motionformer.models import InputSpec
 
-Frames = Any
+
+@runtime_checkable
+class ArrayLike(Protocol):
+    """What calls itself an array, as PIL images do."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+
+Frame = Tensor | ArrayLike
+Frames = Frame | Sequence[Frame]
 """A tensor or an array `[t H W 3]`, or a list of arrays or PIL images `[H W 3]`: bytes, RGB."""
 
 ACCEPTED = (
@@ -20,14 +30,14 @@ ACCEPTED = (
 )
 
 
-def is_frames(video: Any) -> TypeGuard[Frames]:
+def is_frames(video: Any) -> bool:
     """Whether this stands for frames in memory, right or wrong, and not for paths."""
     if isinstance(video, (list, tuple)):
         return bool(video) and not isinstance(video[0], (str, PathLike)) and _is_array(video[0])
     return _is_array(video)
 
 
-def as_frames(frames: Frames) -> UInt8[Tensor, "t H W 3"]:
+def as_frames(frames: Any) -> UInt8[Tensor, "t H W 3"]:
     """The frames as a tensor. Raises `TypeError` or `ValueError` with what is accepted."""
     if isinstance(frames, (list, tuple)):
         return _stack(frames)

@@ -97,9 +97,7 @@ class Predictor:
     ) -> Prediction: ...
     @overload
     def __call__(self, video: Iterable[PathLikeStr], *, fps: float | None = None) -> Iterator[Prediction]: ...
-    def __call__(
-        self, video: PathLikeStr | Frames | Iterable[PathLikeStr], *, fps: float | None = None
-    ) -> Prediction | Iterator[Prediction]:
+    def __call__(self, video: Any, *, fps: float | None = None) -> Prediction | Iterator[Prediction]:
         """Predict one video, or several paths one after the other.
 
         Args:
@@ -122,7 +120,7 @@ class Predictor:
             return self.predict_views(self.reader.read(Path(video)), fspath(video))
         return (self(check_path(path)) for path in check_paths(video))
 
-    def predict_frames(self, frames: Frames, fps: float | None = None) -> Prediction:
+    def predict_frames(self, frames: Any, fps: float | None = None) -> Prediction:
         """Of frames that are there already (as `__call__` takes them), at the model's rate by default."""
         return self.predict_views(self.reader.take(as_frames(frames), check_fps(fps, self.spec)))
 
@@ -196,7 +194,7 @@ class Predictor:
                 for picked in newest:
                     yield from self._predict_windows([picked], stream, str(source))
 
-    def _shrink(self, frame: Frames) -> UInt8[Tensor, "h w 3"]:
+    def _shrink(self, frame: Any) -> UInt8[Tensor, "h w 3"]:
         return self.reader.shrink(as_frames([frame]))[0]
 
     def _predict_windows(

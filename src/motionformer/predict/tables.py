@@ -38,7 +38,18 @@ def _rows(entry: Entry) -> list[list[str]]:
         return [[video, "", "", "", "", "", "", "", entry["failed"], *read]]
     if "segments" in entry:
         return [
-            [video, str(s["start"]), str(s["end"]), s["task"], "", str(s["index"]), s["label"], str(s["score"]), "", *read]
+            [
+                video,
+                str(s["start"]),
+                str(s["end"]),
+                s["task"],
+                "",
+                str(s["index"]),
+                s["label"],
+                str(s["score"]),
+                "",
+                *read,
+            ]
             for s in entry["segments"]
         ]
     tasks = [task for task in ("verb", "noun") if task in entry]

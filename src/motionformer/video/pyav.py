@@ -123,7 +123,8 @@ class PyAVVideo(Video):
     def recount(self, deadline: Deadline) -> None:
         """Settle how many frames there are: with a damaged one among them, their number is part of the damage."""
         try:
-            self.damaged |= self.count(deadline, self.decoding) is not None
+            if self.count(deadline, self.decoding) is not None:
+                self.damaged = True
         except VideoError as error:
             if self.decoding is LENIENT or error.frame is None:  # not of a frame: the time limit, say
                 raise
@@ -154,22 +155,23 @@ class PyAVVideo(Video):
     def frames(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
         """The wanted frames (ascending, no repeats) as stored."""
         left = list(wanted)
-        while True:
-            try:
-                for i, frame in self.decode(left.copy(), deadline):
-                    self.damaged |= frame.is_corrupt  # also one that is not wanted: others may lean on it
-                    if i is not None:
-                        left.remove(i)
-                        yield i, frame
-                return
-            except av.FFmpegError as error:
-                if self.decoding is LENIENT or isinstance(error, av.ExitError):
-                    raise
-                if self.index is not None and not self.run_in:
-                    self.run_in = True
-                    continue
-                self.decoding, self.run_in, self.damaged = LENIENT, False, True
-                self.reopen(deadline)
+        try:
+            for i, frame in self.decode(wanted, deadline):
+                if frame.is_corrupt:  # also one that is not wanted: others may lean on it
+                    self.damaged = True
+                if i is not None:
+                    left.remove(i)
+                    yield i, frame
+            return
+        except av.FFmpegError as error:
+            if self.decoding is LENIENT or isinstance(error, av.ExitError):
+                raise
+        if self.index is not None and not self.run_in:
+            self.run_in = True
+        else:
+            self.decoding, self.run_in, self.damaged = LENIENT, False, True
+            self.reopen(deadline)
+        yield from self.frames(left, deadline)
 
     def decode(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int | None, VideoFrame]]:
         """Frames up to the last one wanted, with the number of those that are."""

@@ -29,7 +29,7 @@ def write_videos(
 
     That file holds, for every video by its path inside the folder, its class and the centre of the disc in every
     frame, (x, y) in pixels. `fps` is the rate at which models count their stride, so that a model which was trained
-    on the benchmark sees every frame once. The folder must be new or empty: old clips would be taken for part of the set.
+    on the benchmark sees every frame once. The folder must be new or empty: old clips would be taken for part of it.
     """
     if size % 2:
         raise ValueError(f"video frames have even sides; not {size}.")
