@@ -2,6 +2,7 @@
 names that are no UTF-8."""
 
 import csv
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -93,16 +94,20 @@ GONE = "missing"
 
 
 def stamp_video(path: Path) -> str:
-    """Changes when a video does: size and time of change; of a folder of frames their number and the newest time."""
+    """Changes when a video does: size and time of change; of a folder of frames, those of every one, and its name."""
     try:
         facts = path.stat()
         if not stat.S_ISDIR(facts.st_mode):
             return f"{facts.st_size}-{facts.st_mtime_ns}"
         with os.scandir(path) as entries:
-            times = [entry.stat().st_mtime_ns for entry in entries if not entry.name.startswith(".")]
+            frames = sorted(
+                (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
+                for entry in entries
+                if not entry.name.startswith(".")
+            )
     except OSError:
         return GONE
-    return f"{len(times)} frames-{max(times, default=0)}"
+    return f"{len(frames)} frames-{hashlib.sha256(repr(frames).encode()).hexdigest()[:16]}"
 
 
 def _target(file: Path) -> Path:

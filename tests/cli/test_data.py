@@ -15,6 +15,7 @@ from motionformer.cli import app
 from motionformer.cli.data import parse_size
 from motionformer.data.shard_index import read_shard_index
 from motionformer.errors import OutputError
+from tests.video.numbered import write_video
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -44,6 +45,14 @@ def test_check_finds_nothing_wrong(folder: Path, tmp_path: Path) -> None:
     assert "h264 (4)" in result.output
     assert len((tmp_path / "r.csv").read_text().splitlines()) == 5
     assert json.loads((tmp_path / "r.json").read_text())["is_well"] is True
+
+
+def test_check_tells_of_slow_videos(folder: Path, tmp_path: Path) -> None:
+    assert "slower than" not in runner.invoke(app, ["data", "check", str(folder), "--workers", "1"]).output
+    write_video(tmp_path / "slow.mp4", num_frames=20, fps=8)
+    result = runner.invoke(app, ["data", "check", str(tmp_path), "--workers", "1", "--json", str(tmp_path / "r.json")])
+    assert "1 of 1 videos are slower than 30 frames a second, down to 8" in result.output
+    assert len(json.loads((tmp_path / "r.json").read_text())["notes"]) == 1
 
 
 def test_check_prints_json(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

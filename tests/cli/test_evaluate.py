@@ -18,6 +18,7 @@ from motionformer.errors import MotionformerError
 from motionformer.evaluation import Results, open_source
 from motionformer.models import Motionformer, create_model
 from motionformer.weights import load_model
+from tests.video.numbered import write_damaged, write_video
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -59,8 +60,7 @@ def test_the_scores_are_the_models_in_its_own_order(place: Path, tmp_path: Path)
     runner.invoke(app, ["evaluate", str(place / "model"), str(place / "videos"), *options], catch_exceptions=False)
     found = Results.load(tmp_path)
     model = load_model(place / "model")
-    views = open_source(place / "videos", model.config.input, views=2).read(0)
-    assert isinstance(views, torch.Tensor)
+    views = open_source(place / "videos", model.config.input, views=2).read(0).views
     with torch.inference_mode():
         scores = model(views).softmax(-1).mean(0)  # type: ignore[union-attr]
     named = dict(zip(CLASSES, scores.tolist(), strict=True))
@@ -253,3 +253,33 @@ def test_a_recipe_brings_its_own_test(tmp_path: Path, monkeypatch: pytest.Monkey
     summary = json.loads(shown.stdout)
     assert summary["videos"] == 16
     assert summary["tasks"]["class"]["all"]["top1"] == pytest.approx(card["results"]["last"]["top1"])
+
+
+def test_repeated_frames_and_damage_are_told(place: Path, tmp_path: Path) -> None:
+    for name in ("up", "down"):
+        (tmp_path / "videos" / name).mkdir(parents=True)
+    write_damaged(tmp_path / "damaged.mp4").rename(tmp_path / "videos" / "up" / "damaged.mp4")
+    write_video(tmp_path / "videos" / "down" / "slow.mp4", num_frames=20, fps=5)
+    words = ["evaluate", str(place / "model"), str(tmp_path / "videos"), "--views", "1", "--workers", "0"]
+    frames = load_model(place / "model").config.input.frames
+    result = runner.invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    printed = " ".join(result.output.split())
+    assert "1 of 2 videos show frames several times" in printed
+    assert "1 of 2 videos are damaged where they were read" in printed
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert [Path(one["path"]).name for one in summary["damaged"]] == ["damaged.mp4"]
+    assert summary["read"]["videos_with_repeated_frames"] == summary["read"]["damaged_videos"] == 1
+    with (tmp_path / "out" / "results.csv").open() as file:
+        rows = {Path(row["path"]).name: row for row in csv.DictReader(file)}
+    assert (rows["damaged.mp4"]["damaged"], rows["slow.mp4"]["damaged"]) == ("true", "false")
+    assert rows["damaged.mp4"]["distinct_frames"] == rows["damaged.mp4"]["frames"] == str(frames)
+    assert int(rows["slow.mp4"]["distinct_frames"]) < frames
+    loaded = Results.load(tmp_path / "out")
+    assert sorted(one.damaged or False for one in loaded.facts.values()) == [False, True]
+    again = runner.invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert "damaged where they were read" in " ".join(again.output.split()), "also of a finished result"
+    by_frames = runner.invoke(app, [*words, "--sample-by", "frames", "--json"])
+    assert json.loads(by_frames.stdout)["read"]["videos_with_repeated_frames"] == 0
+    motion = runner.invoke(app, ["evaluate", str(place / "model"), "motion:easy:8", "--sample-by", "frames"])
+    assert "leave sample_by out" in str(motion.exception)

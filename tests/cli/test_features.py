@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from motionformer import FeatureExtractor
 from motionformer.cli import app
 from motionformer.predict.feature_files import read_features
+from motionformer.video import ReadFacts
 from tests.predict.conftest import make_model
-from tests.video.numbered import write_video
+from tests.video.numbered import write_damaged, write_images, write_video
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -78,3 +79,30 @@ def test_a_full_disk_names_the_file(place: Path, tmp_path: Path, monkeypatch: py
 
 def test_help_shows_examples() -> None:
     assert "motionformer features videos/" in " ".join(runner.invoke(app, ["features", "--help"]).output.split())
+
+
+def test_repeated_frames_and_damage_are_told(place: Path, tmp_path: Path) -> None:
+    damaged = write_damaged(tmp_path / "damaged.mp4")
+    slow = write_video(tmp_path / "slow.mp4", num_frames=20, fps=5)
+    words = ["features", str(damaged), str(slow), "--model", str(place / "model"), "--out", str(tmp_path / "out")]
+    for options in ([], ["--resume"]):
+        result = runner.invoke(app, [*words, *options])
+        assert result.exit_code == 0, result.output
+        assert "1 of 2 videos are damaged where they were read" in result.output
+        assert "1 of 2 videos show frames several times (the fewest distinct ones: 2 of 4 in a clip)" in result.output
+    facts = [read_features(tmp_path / "out" / name)[0].facts for name in ("damaged.mp4.npz", "slow.mp4.npz")]
+    assert facts == [ReadFacts(4, 4, True), ReadFacts(4, 2, False)]
+    other = runner.invoke(app, [*words, "--resume", "--sample-by", "frames"])
+    assert "holds other features: sample_by differ" in str(other.exception)
+    result = runner.invoke(app, [*words, "--sample-by", "frames"])
+    assert "several times" not in result.output
+    assert runner.invoke(app, [*words, "--sample-by", "frames", "--segments", "0.5"]).exit_code == 1
+
+
+def test_a_repaired_folder_of_frames_is_done_again(place: Path, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "frames", "%05d.png", num_frames=20)
+    words = ["features", str(folder), "--model", str(place / "model"), "--out", str(tmp_path / "out"), "--resume"]
+    assert runner.invoke(app, words).exit_code == 0
+    assert "kept" in runner.invoke(app, words).output
+    (folder / "00007.png").write_bytes((folder / "00008.png").read_bytes())
+    assert "kept" not in runner.invoke(app, words).output

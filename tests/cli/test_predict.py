@@ -1,5 +1,6 @@
 """`motionformer predict`, as a user types it."""
 
+import csv
 import filecmp
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.errors import OutputError, VideoError
 from tests.predict.conftest import make_model
-from tests.video.numbered import write_video
+from tests.video.numbered import write_damaged, write_images, write_video
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -33,6 +35,12 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, name in enumerate(("a.mp4", "b.mp4", "c.mp4")):
         write_video(root / name, num_frames=20 + 5 * number)
     return root
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 40 frames, one is damaged which the middle clip does not show but leans on."""
+    return write_damaged(tmp_path_factory.mktemp("damaged") / "damaged.mp4")
 
 
 def test_a_table_json_and_csv(weights: str, videos: Path, tmp_path: Path) -> None:
@@ -209,3 +217,69 @@ def test_a_file_name_that_is_no_utf8(weights: str, videos: Path, tmp_path: Path)
     words = ["--timeline", "--plot", str(tmp_path / "plots"), "--json", "-"]
     assert runner.invoke(app, ["predict", str(odd), "--model", weights, *words]).exit_code == 0
     assert (tmp_path / "plots" / "caf\udce9.mp4.png").stat().st_size
+
+
+def run_json(words: list[str], tmp_path: Path) -> tuple[list[dict[str, Any]], list[dict[str, str]], str]:
+    """The entries of the JSON, the rows of the csv, and what was printed."""
+    files = ["--json", str(tmp_path / "r.json"), "--csv", str(tmp_path / "r.csv")]
+    result = runner.invoke(app, ["predict", *words, *files])
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "r.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return json.loads((tmp_path / "r.json").read_text())["predictions"], rows, result.output
+
+
+@pytest.mark.parametrize("timeline", [False, True])
+def test_repeated_frames_are_told(weights: str, videos: Path, tmp_path: Path, timeline: bool) -> None:
+    """At 5 frames a second, a clip of 4 frames, 3 apart at 30, is half a frame a step: 0, 0, 1, 1."""
+    slow = write_video(tmp_path / "slow.mp4", num_frames=20, fps=5)
+    words = [str(slow), str(videos / "a.mp4"), "--model", weights, *(["--timeline", "--threshold", "0.01"] * timeline)]
+    entries, rows, printed = run_json(words, tmp_path)
+    assert [(one["frames"], one["distinct_frames"]) for one in entries] == [(4, 2), (4, 4)]
+    told = {Path(row["video"]).name: (row["frames"], row["distinct_frames"], row["damaged"]) for row in rows}
+    assert told == {"slow.mp4": ("4", "2", "false"), "a.mp4": ("4", "4", "false")}
+    assert "2 of 4" in printed
+    assert "1 of 2 videos show frames several times (the fewest distinct ones: 2 of 4 in a clip)" in printed
+    entries, _, printed = run_json([*words, "--sample-by", "frames"], tmp_path)
+    assert [one["distinct_frames"] for one in entries] == [4, 4]
+    assert "several times" not in printed
+    if timeline:
+        assert {one["distinct_frames"] for one in entries[0]["windows"]} == {4}
+
+
+def test_sampling_by_frames_is_that_of_a_video_at_the_models_rate(weights: str, tmp_path: Path) -> None:
+    (tmp_path / "slow").mkdir()
+    write_video(tmp_path / "slow" / "x.mp4", num_frames=30, fps=8, qp="20")
+    write_video(tmp_path / "x.mp4", num_frames=30, fps=30, qp="20")
+    words = ["--model", weights]
+    by_frames, _, _ = run_json([str(tmp_path / "slow" / "x.mp4"), *words, "--sample-by", "frames"], tmp_path)
+    usual, _, _ = run_json([str(tmp_path / "x.mp4"), *words], tmp_path)
+    slow, _, _ = run_json([str(tmp_path / "slow" / "x.mp4"), *words], tmp_path)
+    assert by_frames[0]["top"] == usual[0]["top"] != slow[0]["top"]
+    assert json.loads((tmp_path / "r.json").read_text()).get("sample_by") is None
+    run_json([str(tmp_path / "x.mp4"), *words, "--sample-by", "frames"], tmp_path)
+    assert json.loads((tmp_path / "r.json").read_text())["sample_by"] == "frames"
+
+
+def test_damaged_videos_are_told(weights: str, videos: Path, damaged: Path, tmp_path: Path) -> None:
+    words = [str(damaged), str(videos / "a.mp4"), "--model", weights, "--views", "1"]
+    entries, rows, printed = run_json(words, tmp_path)
+    assert [one["damaged"] for one in entries] == [True, False]
+    assert {(Path(row["video"]).name, row["damaged"]) for row in rows} == {("damaged.mp4", "true"), ("a.mp4", "false")}
+    assert "4, damaged" in printed
+    assert "1 of 2 videos are damaged where they were read" in printed
+
+
+def test_a_repaired_folder_of_frames_is_done_again(weights: str, tmp_path: Path) -> None:
+    """A frame that is written again leaves the folder's own time as it was."""
+    folder = write_images(tmp_path / "frames", "%05d.png", num_frames=20)
+    whole = (folder / "00007.png").read_bytes()
+    (folder / "00007.png").write_bytes(whole[: len(whole) // 2])
+    words = ["predict", str(folder), "--model", weights, "--json", str(tmp_path / "r.json"), "--resume"]
+    result = runner.invoke(app, words)
+    assert result.exit_code == 1, result.output
+    before = folder.stat().st_mtime_ns
+    (folder / "00007.png").write_bytes(whole)
+    assert folder.stat().st_mtime_ns == before
+    result = runner.invoke(app, words)
+    assert result.exit_code == 0, result.output

@@ -161,9 +161,17 @@ def test_stamps_change_with_files_and_frames(tmp_path: Path) -> None:
     seen.append(stamp_video(frames))
     os.utime(frames / "0.jpg", ns=(2**62, 2**62))  # one that was there is written again
     seen.append(stamp_video(frames))
-    (frames / "1.jpg").unlink()
+    (frames / "1.jpg").write_bytes(b"1")
+    os.utime(frames / "1.jpg", ns=(1, 1))  # older than the newest
     seen.append(stamp_video(frames))
-    assert len(set(seen)) == len(seen) == 6
+    (frames / "1.jpg").write_bytes(b"12")
+    os.utime(frames / "1.jpg", ns=(1, 1))
+    seen.append(stamp_video(frames))
+    (frames / "1.jpg").rename(frames / "2.jpg")
+    seen.append(stamp_video(frames))
+    (frames / "2.jpg").unlink()
+    seen.append(stamp_video(frames))
+    assert len(set(seen)) == len(seen) == 9
     (frames / ".thumbnails").touch()
     assert stamp_video(frames) == seen[-1]
 

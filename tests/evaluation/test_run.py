@@ -17,6 +17,9 @@ from motionformer.evaluation import Results, Sigmoid, evaluate
 from motionformer.evaluation.parts import FOLDER
 from motionformer.evaluation.reading import make_groups
 from motionformer.evaluation.several import joined_processes
+from motionformer.evaluation.views import ReadVideo
+from motionformer.models import ModelConfig
+from motionformer.video import ReadFacts
 from tests.evaluation.made import NAMES, Linear, Numbers
 
 FILES = ("results.npz", "results.csv")
@@ -34,6 +37,30 @@ def test_it_is_the_loop_over_single_clips() -> None:
         assert found.averaged("class")[index] == pytest.approx(mean, abs=1e-6)
     assert found.labels["class"].tolist() == [i % len(NAMES) for i in range(11)]
     assert found.ids[3] == "video 3"
+
+
+@pytest.mark.parametrize("labels", [("c", "g", "a", "b", "f", "e", "d"), NAMES[::-1]])
+def test_outputs_are_put_into_the_order_of_the_datas_classes(labels: tuple[str, ...]) -> None:
+    model, source = Linear(), Numbers(views=1, crops=1)
+    model.config = ModelConfig(num_classes=7, labels=labels)
+    found = evaluate(model, source)
+    assert found.header.class_names == {"class": NAMES}
+    for index in range(len(source.entries)):
+        named = dict(zip(labels, model(source.read(index)).softmax(-1)[0].tolist(), strict=True))  # type: ignore[arg-type]
+        assert found.scores["class"][index, 0, 0].tolist() == pytest.approx([named[name] for name in NAMES], abs=1e-6)
+
+
+def test_facts_survive_an_interruption(tmp_path: Path) -> None:
+    class Told(Numbers):
+        def read(self, index: int) -> Any:
+            views = super().read(index)
+            return views if index == 4 else ReadVideo(views, ReadFacts(8, 2 + index % 2, index == 3))
+
+    expected = {i: ReadFacts(8, 2 + i % 2, i == 3) for i in range(11) if i != 4}
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Linear(), Told(fatal=7), batch=6, output=tmp_path, seconds_a_part=0.0)
+    assert evaluate(Linear(), Told(), batch=6, output=tmp_path).facts == expected
+    assert Results.load(tmp_path).facts == expected
 
 
 @pytest.mark.parametrize(("batch", "largest"), [(1, 1), (4, 4), (6, 6), (13, 12), (100, 66)])

@@ -21,14 +21,14 @@ SPEC = InputSpec(frames=4, height=32, width=32, stride=2, fps=8.0, views=3, crop
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "videos"
-    write_videos(folder, "easy", 8, frames=20, size=48)
+    write_videos(folder, "easy", 8, frames=20, size=48, fps=8)
     return folder
 
 
 def test_views_are_clips_times_crops(videos: Path) -> None:
     annotations = open_dataset(videos)
     source = FileVideos(annotations, SPEC)
-    views = source.read(5)
+    views = source.read(5).views
     assert isinstance(views, torch.Tensor)
     assert views.shape == (9, 3, 4, 32, 32)
     with open_video(annotations.records[5].path) as video:
@@ -41,7 +41,7 @@ def test_views_are_clips_times_crops(videos: Path) -> None:
 
 def test_views_and_crops_can_be_said(videos: Path) -> None:
     source = open_source(videos, SPEC, views=2, crops=1)
-    views = source.read(0)
+    views = source.read(0).views
     assert isinstance(views, torch.Tensor)
     assert views.shape[0] == 2
     assert (source.num_views, source.num_crops) == (2, 1)

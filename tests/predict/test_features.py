@@ -75,7 +75,7 @@ def test_files_come_back(ending: str, dtype: str, tmp_path: Path) -> None:
     times = np.arange(10.0).reshape(5, 2)
     parts = [Features(values[:2], times[:2]), Features(values[2:], times[2:])]
     file = tmp_path / "deep" / f"x.{ending}"
-    assert write_features(file, iter(parts), {"what": "tokens"}, dtype) == (5, 2, 3)
+    assert write_features(file, iter(parts), {"what": "tokens"}, dtype) == ((5, 2, 3), None)
     found, about = read_features(file)
     np.testing.assert_array_equal(found.values, values.astype(dtype))
     np.testing.assert_array_equal(found.times, times)
@@ -87,7 +87,8 @@ def test_many_and_resumed(model: Motionformer, folder: Path, tmp_path: Path) -> 
     videos = [Input(folder / name, name) for name in ("a.mp4", "broken.mp4", "sub/a.mp4")]
     extractor = FeatureExtractor(model, segments=0.2)
     first = extract_all(extractor, videos, tmp_path, about={"weights": "w"})
-    assert [set(one) for one in first] == [{"video", "file", "shape"}, {"video", "failed"}, {"video", "file", "shape"}]
+    done = {"video", "file", "shape", "frames", "distinct_frames", "damaged"}
+    assert [set(one) for one in first] == [done, {"video", "failed"}, done]
     assert first[0]["shape"] == [3, 24]
     before = (tmp_path / "sub" / "a.mp4.npz").stat().st_mtime_ns
     (tmp_path / "a.mp4.npz").unlink()

@@ -189,3 +189,14 @@ def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(found.windows) == 61
     assert found.duration == 3600.0
     assert memory[-1] - memory[0] < 30e6, f"grew by {(memory[-1] - memory[0]) / 1e6:.0f} MB"
+
+
+def test_the_bounds_of_a_segment() -> None:
+    """A score that just reaches the threshold counts; windows that just touch are one run; every score reaches 0."""
+    only_just = made([[0.5, 0.25, 0], [0.25, 0.25, 0]])
+    assert [(one.label, one.start, one.end) for one in only_just.segments(0.5)] == [("a", 0.0, 2.0)]
+    side_by_side = made([[0.9, 0, 0], [0.9, 0, 0], [0, 0, 0.9]], hop=2.0)
+    assert [(one.label, one.start, one.end) for one in side_by_side.segments(0.5)] == [("a", 0.0, 4.0), ("c", 4.0, 6.0)]
+    assert made([[1.0, 0, 0]]).segments(1.0)
+    with pytest.raises(EvaluationError, match=r"above 0 and at most 1; not 0\."):
+        only_just.segments(0.0)

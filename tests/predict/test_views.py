@@ -26,7 +26,7 @@ SPECS = [
 @pytest.mark.parametrize("changes", SPECS, ids=str)
 def test_equal_to_the_data_pipeline(changes: dict, clip: Path) -> None:
     spec = make_model(**changes).config.input
-    expected = FileVideos(Annotations((Record(clip),), (), "one"), spec).read(0)
+    expected = FileVideos(Annotations((Record(clip),), (), "one"), spec).read(0).views
     reader = ViewReader(spec)
     found = torch.stack(list(reader.clips(reader.read(clip), CPU)))
     assert torch.equal(found, expected)
@@ -41,7 +41,7 @@ def test_a_number_of_frames_that_was_wrong(sampling: str, frames: int, tmp_path:
     reader = ViewReader(spec)
     views = reader.read(path)
     assert [read_number(frame) for frame in views.frames] == list(range(18))
-    from_list = FileVideos(Annotations((Record(path),), (), "one"), spec).read(0)
+    from_list = FileVideos(Annotations((Record(path),), (), "one"), spec).read(0).views
     assert torch.equal(torch.stack(list(reader.clips(views, CPU))), from_list)
 
 

@@ -54,6 +54,14 @@ def test_seconds_do_not_drift() -> None:
     assert one.frames == list(range(16))
 
 
+def test_windows_overlap_by_half_by_default() -> None:
+    windows = model_windows(InputSpec(frames=16, stride=4), 30.0)
+    assert (windows.span, windows.hop) == (61, 30)
+    assert model_windows(InputSpec(frames=2, stride=1), 5.0).hop == 1, "a clip within one frame"
+    by_frames = model_windows(InputSpec(frames=16, stride=4, fps=None), 5.0)
+    assert (by_frames.span, by_frames.pick(61)) == (61, list(range(0, 61, 4)))
+
+
 def test_segments_have_a_length_of_their_own() -> None:
     spec = InputSpec(frames=8, sampling="segments")
     windows = model_windows(spec, 12.0, seconds=2.0)

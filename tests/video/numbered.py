@@ -1,5 +1,6 @@
 """Small videos whose frames carry their own number as a row of black and white squares, written with PyAV."""
 
+import random
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import av
 import numpy as np
 from torch import Tensor
+
+from motionformer.errors import VideoError
+from motionformer.video import open_video
 
 BITS = 8
 SQUARE = 8
@@ -128,3 +132,30 @@ def write_image(path: Path, pixels: np.ndarray, source: str = "rgb24") -> Path:
     codec.options = {} if lossless else {"qmin": "1", "qmax": "1"}
     path.write_bytes(b"".join(bytes(packet) for packet in [*codec.encode(frame), *codec.encode(None)]))
     return path
+
+
+def damage_packet(path: Path, out: Path, number: int, seed: int = 0) -> Path:
+    """A copy in which some bits of one packet, by its place in the file, are flipped."""
+    with av.open(str(path)) as container:
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    data, (start, size), rng = bytearray(path.read_bytes()), packets[number], random.Random(seed)
+    for _ in range(8):
+        data[start + size // 4 + rng.randrange(3 * size // 4)] ^= 1 << rng.randrange(8)
+    out.write_bytes(data)
+    return out
+
+
+def is_broken(path: Path) -> bool:
+    """Whether strict decoding of all of it fails."""
+    try:
+        with open_video(path) as video:
+            video.check()
+    except VideoError:
+        return True
+    return False
+
+
+def write_damaged(path: Path) -> Path:
+    """40 frames, of which number 10 is damaged; those after it lean on it."""
+    source = write_video(path.with_name("intact.mp4"), group=40, **{"x264-params": "scenecut=0"})
+    return next(path for seed in range(100) if is_broken(damage_packet(source, path, 10, seed)))

@@ -1,9 +1,14 @@
 """The weights that come with the package: there, small, and as good as they are said to be."""
 
+from pathlib import Path
+
+import pytest
 import torch
 
 from motionformer import load_model
-from motionformer.data.motion import CLASSES, MotionBenchmark
+from motionformer.data.motion import CLASSES, MotionBenchmark, write_videos
+from motionformer.evaluation import evaluate, open_source, summarise
+from motionformer.evaluation.views import SampleBy
 from motionformer.video.transforms import eval_transform
 from motionformer.weights.shipped import SHIPPED, ship
 
@@ -28,3 +33,19 @@ def test_storing_halves_the_size_and_keeps_the_answer(tmp_path, monkeypatch) -> 
     assert sizes[1] < 0.55 * sizes[0]
     again = load_model(stored)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_the_packages_own_videos_are_at_the_rate_that_models_expect(tmp_path: Path) -> None:
+    """At 8 frames a second, a clip sampled by time is 0, 0, 0, 0, 1, 1, 1, 1."""
+    model = load_model("motion-tiny")
+    write_videos(tmp_path / "usual", "easy", 32, split="test")
+    write_videos(tmp_path / "slow", "easy", 32, split="test", fps=8)
+
+    def top1(folder: str, sample_by: SampleBy | None = None) -> tuple[float, int]:
+        source = open_source(tmp_path / folder, model.config.input, class_names=CLASSES, sample_by=sample_by)
+        found = summarise(evaluate(model, source, show_progress=False))
+        return found["tasks"]["class"]["all"]["top1"], found["read"]["fewest_distinct_frames"]
+
+    assert top1("usual") == (pytest.approx(1.0, abs=0.1), 8)
+    assert top1("slow") == (pytest.approx(0.15, abs=0.15), 2)
+    assert top1("slow", "frames") == top1("usual")

@@ -21,7 +21,7 @@ SMALLEST = 96  # pixels: smaller frames look coarse on a screen
 def make_ready_clips(folder: Path, spec: InputSpec) -> dict[str, PageVideo]:
     """By identity. They move one step of the level in one step of the model's clip."""
     size = max(SMALLEST, min(spec.height, spec.width) // 2 * 2)
-    fps = max(1, round(spec.fps / spec.stride)) if spec.sampling == "stride" else 8
+    fps = max(1, round((spec.fps or 30.0) / spec.stride)) if spec.sampling == "stride" else 8
     made = {}
     for place, (level, numbers) in enumerate(CLIPS):
         benchmark = MotionBenchmark(level, "test", max(numbers) + 1, frames=FRAMES, size=size)

@@ -184,6 +184,8 @@ def _print_report(console: "Console", report: "ScanReport", show: int) -> None:
             f" {seconds['total'] / 3600:.2f} hours in all",
             highlight=False,
         )
+    if note := report.slow_note():
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     found = ", ".join(f"{count} {status}" for status, count in report.statuses().items())
     console.print(f"{len(report.files)} videos: {found}", highlight=False, style="green" if report.is_well else "red")
 

@@ -50,6 +50,22 @@ class PrecisionName(str, Enum):
     fp16 = "16"
 
 
+class SampleByName(str, Enum):
+    """What a clip's stride counts."""
+
+    time = "time"
+    frames = "frames"
+
+
+SampleByOption = Annotated[
+    SampleByName | None,
+    typer.Option(
+        help="What a clip's stride counts: time (frames at the model's rate; slow videos repeat some), or frames (the"
+        " video's own); the weights' own unless said."
+    ),
+]
+
+
 def evaluate(
     model: Annotated[str, typer.Argument(help="Released name, file, or folder of weights.")],
     data: Annotated[str | None, typer.Argument(help="List, folder, or motion:LEVEL[:CLIPS].")] = None,
@@ -57,6 +73,7 @@ def evaluate(
     views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the model's own unless said.")] = None,
     crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the model's own unless said.")] = None,
     protocol: ProtocolOption = None,
+    sample_by: SampleByOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Clips in one forward pass.")] = 8,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode.")] = 2,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
@@ -102,6 +119,7 @@ def evaluate(
         root=root,
         class_names=classes or names_for_lists(loaded.config),
         seed=seed,
+        sample_by=None if sample_by is None else sample_by.value,
     )
     told = [*getattr(source, "notes", ()), order_note(loaded.config, source.class_names)]
     with joined_processes(place) as processes:

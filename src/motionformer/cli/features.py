@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.evaluate import PrecisionName, find_device
-from motionformer.cli.many import ProtocolOption, only_first_talks, progress, protocol_value, tell_failures
+from motionformer.cli.evaluate import PrecisionName, SampleByOption, find_device
+from motionformer.cli.many import (
+    ProtocolOption,
+    frames_cell,
+    only_first_talks,
+    progress,
+    protocol_value,
+    tell_failures,
+    tell_reads,
+)
 from motionformer.cli.predict import (
     DEFAULT_MODEL,
     BatchOption,
@@ -69,6 +77,7 @@ def features(
     segments: Annotated[float | None, typer.Option(help="Seconds of a segment; one clip a video unless said.")] = None,
     hop: Annotated[float | None, typer.Option(help="Seconds from one to the next; their length unless said.")] = None,
     protocol: ProtocolOption = None,
+    sample_by: SampleByOption = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("features"),
     format: Annotated[FormatName, typer.Option(help="npz or safetensors.")] = FormatName.npz,
     dtype: Annotated[DtypeName, typer.Option(help="float32 or float16.")] = DtypeName.full,
@@ -98,6 +107,7 @@ def features(
         block=_block(block),
         segments=segments,
         hop=hop,
+        sample_by=None if sample_by is None else sample_by.value,
         batch=batch,
         precision=precision.value,
         time_limit=time_limit,
@@ -120,6 +130,7 @@ def features(
     failed = [entry for entry in entries if "failed" in entry]
     if is_first:
         _print(Console(highlight=False), [entry for entry in entries if "failed" not in entry])
+        tell_reads(say, entries)
         tell_failures(say, failed, len(entries))
     if failed:
         raise typer.Exit(1)
@@ -137,10 +148,10 @@ def _print(console: "Console", entries: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("file", "values")
+    table = Table("file", "values", "frames")
     table.columns[0].overflow = "fold"
     for entry in entries:
         shape = "kept" if entry.get("kept") else " × ".join(map(str, entry["shape"]))
-        table.add_row(escape(entry["file"]), shape)
+        table.add_row(escape(entry["file"]), shape, frames_cell(entry))
     if entries:
         console.print(table)

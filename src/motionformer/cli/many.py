@@ -58,6 +58,30 @@ def tell_failures(console: "Console", failed: Sequence[dict[str, Any]], total: i
         console.print(f"  … and {len(failed) - NAMED} more")
 
 
+def frames_cell(entry: dict[str, Any]) -> str:
+    """For a table: how many frames of a clip differ, and whether the video is damaged; empty where it is not known."""
+    if "frames" not in entry:
+        return ""
+    frames, distinct = entry["frames"], entry["distinct_frames"]
+    cell = str(frames) if distinct == frames else f"{distinct} of {frames}"
+    return f"{cell}, damaged" if entry["damaged"] else cell
+
+
+def tell_reads(console: "Console", entries: Sequence[dict[str, Any]]) -> None:
+    """How many videos repeat frames, and how many are damaged, and which."""
+    from motionformer.evaluation.summary import read_notes, summarise_reads
+    from motionformer.video import ReadFacts
+
+    facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]
+    for note in read_notes(summarise_reads(facts)):
+        console.print(f"note: {note}", style="yellow", markup=False)
+    damaged = [entry["video"] for entry in entries if entry.get("damaged")]
+    for video in damaged[:NAMED]:
+        console.print(f"  damaged: {video}", markup=False)
+    if len(damaged) > NAMED:
+        console.print(f"  … and {len(damaged) - NAMED} more")
+
+
 def only_first_talks() -> None:
     """Of several processes, the others keep what they notice to themselves: the first notices the same."""
     if os.environ.get("RANK", "0") != "0":

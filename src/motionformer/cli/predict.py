@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.evaluate import PrecisionName, find_device
-from motionformer.cli.many import ProtocolOption, only_first_talks, progress, protocol_value, tell_failures
+from motionformer.cli.evaluate import PrecisionName, SampleByOption, find_device
+from motionformer.cli.many import (
+    ProtocolOption,
+    frames_cell,
+    only_first_talks,
+    progress,
+    protocol_value,
+    tell_failures,
+    tell_reads,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,6 +66,7 @@ def predict(
     views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the weights' own unless said.")] = None,
     crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the weights' own unless said.")] = None,
     protocol: ProtocolOption = None,
+    sample_by: SampleByOption = None,
     labels: Annotated[
         Path | None, typer.Option(exists=True, help="Names of the classes: txt, json, csv, or a data set.")
     ] = None,
@@ -107,12 +116,15 @@ def predict(
         labels=labels,
         views=1 if timeline else views,
         crops=crops,
+        sample_by=None if sample_by is None else sample_by.value,
         batch=batch,
         precision=precision.value,
         time_limit=time_limit,
     )
     say = Console(stderr=True, highlight=False, soft_wrap=True)
     work, how = _work(predictor, timeline, top, threshold, hop, window, plot, workers)
+    if sample_by is not None:
+        how["sample_by"] = sample_by.value
     header = {"model": model, "protocol": predictor.spec.protocol, **how}
     with joined_processes(place) as processes:
         with progress(say, "predicting", len(videos), processes) as advance:
@@ -139,6 +151,7 @@ def predict(
             print(json_text(entries, header), end="")
         else:
             _print(Console(highlight=False), entries, len(entries) if kept is None else SHOWN)
+        tell_reads(say, entries)
         tell_failures(say, failed, len(entries))
     if failed:
         raise typer.Exit(1)
@@ -213,6 +226,7 @@ def _print(console: "Console", entries: list[dict[str, Any]], show: int) -> None
     else:
         table = Table("video", "label", title_justify="left")
     table.add_column("score", justify="right")
+    table.add_column("frames")
     table.columns[0].overflow = "fold"
     for entry in entries[:show]:
         _add_rows(table, entry)
@@ -225,21 +239,21 @@ def _print(console: "Console", entries: list[dict[str, Any]], show: int) -> None
 def _add_rows(table: Any, entry: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    name = escape(entry["video"])
+    name, frames = escape(entry["video"]), frames_cell(entry)
     if "failed" in entry:
         return
     if "segments" in entry:
         for segment in entry["segments"]:
             times = (_clock(segment["start"]), _clock(segment["end"]))
-            table.add_row(name, *times, escape(segment["label"]), f"{segment['score']:.3f}")
-            name = ""
+            table.add_row(name, *times, escape(segment["label"]), f"{segment['score']:.3f}", frames)
+            name = frames = ""
         if not entry["segments"]:
-            table.add_row(name, "", "", f"[dim]nothing reaches {entry['threshold']:g}[/dim]", "")
+            table.add_row(name, "", "", f"[dim]nothing reaches {entry['threshold']:g}[/dim]", "", frames)
         table.add_section()
         return
     for guess in entry["top"]:
-        table.add_row(name, escape(guess["label"]), f"{guess['score']:.3f}")
-        name = ""
+        table.add_row(name, escape(guess["label"]), f"{guess['score']:.3f}", frames)
+        name = frames = ""
     table.add_section()
 
 

@@ -15,7 +15,7 @@ from motionformer.data.record import Annotations, Label, Record
 from motionformer.data.samplers import FrameSampler
 from motionformer.errors import AnnotationError, VideoError
 from motionformer.models.config import SamplingProtocol
-from motionformer.video import Clock, Video, open_video, take_settled
+from motionformer.video import Clock, ReadFacts, Video, open_video, take_settled
 from motionformer.video.released import piece_frames
 
 NO_CLASS = -1
@@ -41,6 +41,11 @@ class ClipReader:
 
     def read(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label]:
         """The clip, or all views stacked (clip by clip, each in all crops), and the label. Raises `VideoError`."""
+        clip, label, _ = self.read_with_facts(record, generator)
+        return clip, label
+
+    def read_with_facts(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label, ReadFacts]:
+        """Also how many of the frames differ, and whether the video is damaged."""
         rate = record.fps or self.image_rate
         with open_video(
             record.path,
@@ -49,19 +54,19 @@ class ClipReader:
             image_rate=rate,
             square_pixels=self.sampler.protocol != "released",
         ) as video:
-            views = take_settled(video, lambda: self._read_views(video, record, generator))
+            views, facts = take_settled(video, lambda: self._read_views(video, record, generator))
         if not self.transforms:
-            return _stacked(views), record.label
+            return _stacked(views), record.label, facts
         done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]
-        return _stacked([clip for clip, _ in done]), done[0][1]
+        return _stacked([clip for clip, _ in done]), done[0][1], facts
 
-    def _read_views(self, video: Video, record: Record, generator: Generator | None) -> list[Tensor]:
+    def _read_views(self, video: Video, record: Record, generator: Generator | None) -> tuple[list[Tensor], ReadFacts]:
         clock, piece = sampled_piece(record, video.clock, self.sampler.protocol)
         lists = as_views(self.sampler(clock, generator, piece))
         wanted = sorted({i for view in lists for i in view})  # views overlap: each frame is decoded once
         frames = video.read(wanted)
         place = {i: position for position, i in enumerate(wanted)}
-        return [frames[[place[i] for i in view]] for view in lists]
+        return [frames[[place[i] for i in view]] for view in lists], ReadFacts.of(lists, video.damaged)
 
 
 class ClipDataset(Dataset[dict[str, Any]]):

@@ -14,6 +14,7 @@ from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.files import valid_json, write_csv, written_whole
 
+USUAL_RATE = 30.0  # frames a second at which models count their stride
 GRACE = 10.0  # seconds more than the decoder's own limit before its process is ended
 
 
@@ -79,10 +80,22 @@ class ScanReport:
         }
         return {name: {str(value): count for value, count in found.most_common()} for name, found in columns.items()}
 
+    def slow_note(self) -> str | None:
+        """Of how many videos a clip may show frames several times; which model reads them is not known here."""
+        rates = [file.fps for file in self.files if file.fps is not None and file.fps < USUAL_RATE]
+        if not rates:
+            return None
+        return (
+            f"{len(rates)} of {len(self.files)} videos are slower than {USUAL_RATE:g} frames a second, down to"
+            f" {min(rates):g}: a model whose stride is s at {USUAL_RATE:g} sees frames of a video below"
+            f" {USUAL_RATE:g} / s several times (`predict` and `evaluate` count them; --sample-by frames does not repeat)"
+        )
+
     def to_json(self) -> str:
         content = {
             "is_well": self.is_well,
             "videos": len(self.files),
+            "notes": [note for note in (self.slow_note(),) if note],
             "statuses": self.statuses(),
             "durations": self.durations(),
             "kinds": self.kinds(),

@@ -32,7 +32,6 @@ from motionformer.weights import load_model
 RECIPE = "motion/easy"
 NUM_VIDEOS = 128
 FRAMES = 16  # twice a clip's: room for views at different times
-FPS = 30
 VIEWS = 3
 NUM_TRACED = 48  # clips over which paths are compared with the truth
 
@@ -85,7 +84,7 @@ def make_videos(folder: Path, level: str, count: int, seed: int) -> Path:
     if not (folder.is_dir() and stamp.is_file() and json.loads(stamp.read_text()) == wanted):
         stamp.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
-        write_videos(folder, level, count, split="test", frames=FRAMES, fps=FPS, seed=seed)
+        write_videos(folder, level, count, split="test", frames=FRAMES, seed=seed)
         stamp.write_text(json.dumps(wanted))  # last: without it the folder counts as unfinished
     return folder
 

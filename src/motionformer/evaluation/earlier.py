@@ -47,7 +47,8 @@ def _still_true(folder: Path, parts: Iterable[Scored], paths: Sequence[str], sta
 def _without_failed(part: Scored, changed: set[int]) -> Scored:
     dropped = changed & part.failures.keys()
     failures = {index: reason for index, reason in part.failures.items() if index not in dropped}
-    return Scored(part.scores, failures, {index: stamp for index, stamp in part.stamps.items() if index not in dropped})
+    stamps = {index: stamp for index, stamp in part.stamps.items() if index not in dropped}
+    return Scored(part.scores, failures, stamps, part.facts)
 
 
 def _as_part(results: Results) -> Scored:
@@ -56,4 +57,4 @@ def _as_part(results: Results) -> Scored:
         for index in range(len(results))
         if index not in results.failures
     }
-    return Scored(scores, dict(results.failures), dict(enumerate(results.stamps)))
+    return Scored(scores, dict(results.failures), dict(enumerate(results.stamps)), dict(results.facts))

@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.results import Header, write_whole
+from motionformer.evaluation.results import Header, facts_from, facts_to_array, write_whole
+from motionformer.video import ReadFacts
 
 log = logging.getLogger("motionformer")
 FOLDER, HEADER = "parts", "header.json"
@@ -27,12 +28,13 @@ FOLDER, HEADER = "parts", "header.json"
 class Scored:
     """Videos done so far, by index: the scores of every task `[v c k]`, or why there are none.
 
-    `stamps` are those of their files, where they are known.
+    `stamps` are those of their files, and `facts` what the scores were made from, where they are known.
     """
 
     scores: dict[int, dict[str, Float32[np.ndarray, "v c _"]]] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     stamps: dict[int, str] = field(default_factory=dict)
+    facts: dict[int, ReadFacts] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.scores) + len(self.failures)
@@ -44,6 +46,7 @@ class Scored:
         self.scores.update(other.scores)
         self.failures.update(other.failures)
         self.stamps.update(other.stamps)
+        self.facts.update(other.facts)
 
 
 def open_parts(output: Path, header: Header) -> list[Scored]:
@@ -87,6 +90,7 @@ def _arrays(part: Scored) -> dict[str, Any]:
         "reasons": np.array([part.failures[index] for index in failed], dtype=np.str_),
         "stamped": np.array(stamped, dtype=np.int64),
         "stamps": np.array([part.stamps[index] for index in stamped], dtype=np.str_),
+        "facts": facts_to_array(part.facts),
         **{f"scores.{task}": np.stack([part.scores[index][task] for index in indices]) for task in tasks},
     }
 
@@ -105,9 +109,9 @@ def _scored(arrays: Mapping[str, Any], header: Header) -> Scored:
     tasks = {task: arrays[f"scores.{task}"] for task in header.class_names} if indices else {}
     scores = {index: {task: values[i] for task, values in tasks.items()} for i, index in enumerate(indices)}
     failures = dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True))
-    if "stamps" not in arrays:
-        return Scored(scores, failures)
-    return Scored(scores, failures, dict(zip(arrays["stamped"].tolist(), arrays["stamps"].tolist(), strict=True)))
+    known = "stamps" in arrays
+    stamps = dict(zip(arrays["stamped"].tolist(), arrays["stamps"].tolist(), strict=True)) if known else {}
+    return Scored(scores, failures, stamps, facts_from(arrays))
 
 
 def _read_header(file: Path) -> Header:

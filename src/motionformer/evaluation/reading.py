@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from motionformer.data import Failure
 from motionformer.evaluation.parts import Scored
-from motionformer.evaluation.views import VideoSource
+from motionformer.evaluation.views import ReadVideo, VideoSource
 
 Groups = list[list[int]]
 
@@ -49,14 +49,14 @@ def all_kept(parts: Iterable[Scored], keep: Callable[[Scored], None], num_worker
     return True
 
 
-class _Items(Dataset[tuple[int, Tensor | Failure]]):
+class _Items(Dataset[tuple[int, ReadVideo | Tensor | Failure]]):
     def __init__(self, source: VideoSource) -> None:
         self.source = source
 
     def __len__(self) -> int:
         return len(self.source.entries)
 
-    def __getitem__(self, index: int) -> tuple[int, Tensor | Failure]:
+    def __getitem__(self, index: int) -> tuple[int, ReadVideo | Tensor | Failure]:
         return index, self.source.read(index)
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.intervals import show_interval
 from motionformer.evaluation.results import Results, write_whole
-from motionformer.evaluation.summary import confusion, summarise
+from motionformer.evaluation.summary import confusion, read_notes, summarise
 from motionformer.files import write_csv
 
 NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
@@ -39,6 +39,10 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
             _say(console, f"{prefix}expected calibration error: {_percent(found['calibration']['error'])}")
         if show and "classes" in found and summary["labelled"]:
             console.print(_worst(found["classes"], f"{prefix}lowest classes", show))
+    for note in read_notes(summary["read"]):
+        console.print(f"note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    for one in summary["damaged"][:show]:
+        _say(console, f"  damaged: {one['path'] or one['id']}")
     _print_failures(summary, console, show)
 
 

@@ -6,7 +6,7 @@ Written in one piece or not at all, and the same bytes for the same results.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, is_zipfile
@@ -17,10 +17,12 @@ from jaxtyping import Bool, Float32, Shaped
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import average_views
 from motionformer.files import write_csv, written_whole
+from motionformer.video import ReadFacts
 
 RESULTS, TABLE = "results.npz", "results.csv"
 FORMAT = 1
 UNKNOWN = -1
+READ = tuple(field.name for field in fields(ReadFacts))
 _MEANING = (
     "model_fingerprint",
     "data_fingerprint",
@@ -81,6 +83,8 @@ class Results:
     failures: dict[int, str]
     stamps: tuple[str, ...] = ()
     """Of the videos' files as they were scored (`video_stamps`); empty where that is not known."""
+    facts: dict[int, ReadFacts] = field(default_factory=dict)
+    """What each video's scores were made from, where that is known."""
     overlap: dict[str, Any] = field(default_factory=lambda: {"known": False, "note": "not looked for"})
     """Which of the videos the model has learnt from (`find_overlap`)."""
 
@@ -133,6 +137,7 @@ class Results:
             "reasons": np.array([self.failures[index] for index in failed], dtype=np.str_),
             "stamps": np.array(self.stamps, dtype=np.str_),
             "overlap": np.array(json.dumps(self.overlap)),
+            "facts": facts_to_array(self.facts),
             **named,
         }
 
@@ -148,20 +153,38 @@ class Results:
             {task: arrays[f"scores.{task}"] for task in header.class_names},
             dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True)),
             tuple(arrays["stamps"].tolist()) if "stamps" in arrays else (),
+            facts_from(arrays),
             **later,
         )
 
     def _write_csv(self, stream: IO[bytes]) -> None:
         scores = {task: self.averaged(task) for task in self.tasks}
-        rows = [["id", "path", "status", *(c for task in self.tasks for c in _columns(task, self.tasks)), "reason"]]
+        shown = [column for task in self.tasks for column in _columns(task, self.tasks)]
+        rows = [["id", "path", "status", *shown, "reason", *READ]]
         for index, name in enumerate(self.ids):
             failed = index in self.failures
             cells = [name, self.paths[index], "failed" if failed else "ok"]
             for task in self.tasks:
                 names = self.header.class_names[task]
                 cells += _cells(self.labels[task][index], None if failed else scores[task][index], names)
-            rows.append([*cells, self.failures.get(index, "")])
+            rows.append([*cells, self.failures.get(index, ""), *read_cells(self.facts.get(index))])
         write_csv(stream, rows)
+
+
+def facts_to_array(facts: Mapping[int, ReadFacts]) -> Shaped[np.ndarray, ""]:
+    """As JSON, for an npz."""
+    return np.array(json.dumps({index: astuple(one) for index, one in sorted(facts.items())}))
+
+
+def facts_from(arrays: Mapping[str, Any]) -> dict[int, ReadFacts]:
+    """What `facts_to_array` put into an npz; nothing where there is none."""
+    found = json.loads(str(arrays["facts"])) if "facts" in arrays else {}
+    return {int(index): ReadFacts(*one) for index, one in found.items()}
+
+
+def read_cells(facts: ReadFacts | None) -> list[str]:
+    """Of the columns `READ` of a csv; empty where it is not known."""
+    return [""] * len(READ) if facts is None else ["" if v is None else str(v).lower() for v in astuple(facts)]
 
 
 def write_whole(file: Path, write: Callable[[IO[bytes]], object]) -> None:

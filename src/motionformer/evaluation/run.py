@@ -32,7 +32,7 @@ from motionformer.evaluation.parts import Scored, remove_parts, write_part
 from motionformer.evaluation.reading import all_kept, load_groups, make_groups
 from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.evaluation.several import Processes, find_processes
-from motionformer.evaluation.views import VideoSource
+from motionformer.evaluation.views import ReadVideo, VideoSource
 from motionformer.models import ModelConfig
 from motionformer.models.evaluating import evaluating
 
@@ -134,9 +134,11 @@ class _Scorer:
         self.model, self.device, self.batch, self.scoring = model, device, batch, scoring
         self.columns, self.shape, self.precision = columns, shape, precision
 
-    def __call__(self, items: list[tuple[int, Tensor | Failure]]) -> Scored:
-        readable = [(index, views) for index, views in items if isinstance(views, Tensor)]
+    def __call__(self, items: list[tuple[int, ReadVideo | Tensor | Failure]]) -> Scored:
         found = Scored(failures={index: one.reason for index, one in items if isinstance(one, Failure)})
+        found.facts = {index: one.facts for index, one in items if isinstance(one, ReadVideo)}
+        plain = [(index, one.views if isinstance(one, ReadVideo) else one) for index, one in items]
+        readable = [(index, views) for index, views in plain if isinstance(views, Tensor)]
         if not readable:
             return found
         scores = self._score(torch.cat([views for _, views in readable]))
@@ -192,7 +194,7 @@ def _put_together(source: VideoSource, header: Header, whole: Scored, stamps: tu
             scores[task][index] = values
     labels = {task: _labels(source, task, len(names)) for task, names in header.class_names.items()}
     ids, paths = tuple(entry.id for entry in entries), tuple(entry.path for entry in entries)
-    return Results(header, ids, paths, labels, scores, dict(sorted(whole.failures.items())), stamps)
+    return Results(header, ids, paths, labels, scores, dict(sorted(whole.failures.items())), stamps, whole.facts)
 
 
 def _labels(source: VideoSource, task: str, num_classes: int) -> Shaped[np.ndarray, "n ..."]:

@@ -10,7 +10,7 @@ from motionformer.data.motion import LEVELS, MotionBenchmark
 from motionformer.data.motion.dataset import Split
 from motionformer.data.recognise import Kind, recognise
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.views import FileVideos, MotionVideos, VideoSource
+from motionformer.evaluation.views import FileVideos, MotionVideos, SampleBy, VideoSource
 from motionformer.models import InputSpec
 
 MOTION = "motion:"
@@ -30,6 +30,7 @@ def open_source(
     seed: int = 0,
     decoder: str = "pyav",
     time_limit: float = 30.0,
+    sample_by: SampleBy | None = None,
 ) -> VideoSource:
     """Anything `open_dataset` takes, or `motion:LEVEL[:CLIPS]` for the built-in benchmark, cut as `spec` says.
 
@@ -38,13 +39,17 @@ def open_source(
     in the list, to be counted as failed; if none is there, that is an error.
     """
     if str(data).startswith(MOTION):
+        if sample_by is not None:
+            raise EvaluationError(f"{data}: clips of the motion benchmark are made, not sampled; leave sample_by out.")
         return _open_motion(str(data), spec, views, crops, split, seed)
     path = Path(data)
     split = split or _evaluation_split(path, kind)
     annotations = open_dataset(path, kind, split=split, root=root, class_names=class_names, missing="keep", seed=seed)
     if not any(record.path.exists() for record in annotations):
         annotations.handle_missing("error")
-    return FileVideos(annotations, spec, views=views, crops=crops, decoder=decoder, time_limit=time_limit)
+    return FileVideos(
+        annotations, spec, views=views, crops=crops, sample_by=sample_by, decoder=decoder, time_limit=time_limit
+    )
 
 
 def _open_motion(

@@ -5,7 +5,7 @@ the figure to publish. `readable`: over the videos that could be read. They are 
 holds the 95 % confidence interval of each (`intervals.py`), and how many videos were right.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.epic import is_action_in_top, is_epic
 from motionformer.evaluation.intervals import Interval, mean_average_precision_interval, mean_of_shares, wilson
 from motionformer.evaluation.results import Results
+from motionformer.video import ReadFacts
 
 TOPS = (1, 5)
 Mask = Bool[np.ndarray, " n"]
@@ -41,10 +42,44 @@ def summarise(results: Results) -> dict[str, Any]:
         "precision": header.precision,
         "training_overlap": results.overlap,
         "tasks": tasks,
+        "read": summarise_reads(results.facts.values()),
+        "damaged": [
+            {"id": results.ids[i], "path": results.paths[i]} for i in sorted(results.facts) if results.facts[i].damaged
+        ],
         "failures": [
             {"id": results.ids[i], "path": results.paths[i], "reason": why} for i, why in results.failures.items()
         ],
     }
+
+
+def summarise_reads(facts: Collection[ReadFacts]) -> dict[str, Any] | None:
+    """Frames of a clip, the fewest that differ in one, and how many videos repeat frames or are damaged."""
+    if not facts:
+        return None
+    return {
+        "videos": len(facts),
+        "frames": max(one.frames for one in facts),
+        "fewest_distinct_frames": min(one.distinct_frames for one in facts),
+        "videos_with_repeated_frames": sum(one.distinct_frames < one.frames for one in facts),
+        "damaged_videos": sum(bool(one.damaged) for one in facts),
+    }
+
+
+def read_notes(read: dict[str, Any] | None) -> list[str]:
+    """What of a summary of reads makes scores mean something else, as sentences."""
+    notes = []
+    if read and (count := read["videos_with_repeated_frames"]):
+        notes.append(
+            f"{count} of {read['videos']} videos show frames several times (the fewest distinct ones:"
+            f" {read['fewest_distinct_frames']} of {read['frames']} in a clip): they are slower than the rate at which"
+            " clips are sampled, or shorter than a clip. --sample-by frames counts a video's own frames."
+        )
+    if read and (count := read["damaged_videos"]):
+        notes.append(
+            f"{count} of {read['videos']} videos are damaged where they were read: their scores are of patched-up"
+            " frames. `motionformer data check` says where."
+        )
+    return notes
 
 
 def confusion(results: Results, task: str = SINGLE) -> Int64[np.ndarray, "k k"]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -21,8 +21,12 @@ from motionformer.data.motion import LEVELS, Level, MotionBenchmark
 from motionformer.data.record import ClassNames, Label
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
+from motionformer.video import ReadFacts
 from motionformer.video.transforms import eval_transform
 from motionformer.video.transforms.pipelines import CropChoice
+
+SampleBy = Literal["time", "frames"]
+"""What a clip's stride counts: frames at the model's rate, or the video's own frames, whatever its rate."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,13 @@ class Entry:
     id: str
     path: str
     label: Label = None
+
+
+class ReadVideo(NamedTuple):
+    """All views of a video `[v·c 3 t H W]`, and what they were made from."""
+
+    views: Tensor
+    facts: ReadFacts
 
 
 @runtime_checkable
@@ -54,8 +65,9 @@ class VideoSource(Protocol):
     def protocol(self) -> dict[str, Any]:
         """How views are cut, in plain values: results are only continued or compared under the same."""
 
-    def read(self, index: int) -> Tensor | Failure:
-        """All views of a video `[v·c 3 t H W]`, clip by clip, each in all crops."""
+    def read(self, index: int) -> ReadVideo | Tensor | Failure:
+        """All views of a video `[v·c 3 t H W]`, clip by clip, each in all crops; as a `ReadVideo`, results say how
+        many frames differ and whether the video is damaged."""
 
 
 class FileVideos:
@@ -68,10 +80,11 @@ class FileVideos:
         *,
         views: int | None = None,
         crops: int | None = None,
+        sample_by: SampleBy | None = None,
         decoder: str = "pyav",
         time_limit: float = 30.0,
     ) -> None:
-        self.spec = with_views(spec, views, crops)
+        self.spec = with_views(spec, views, crops, sample_by)
         self.annotations = annotations
         sampler = eval_sampler(self.spec)
         refuse_stride(annotations.sampling, sampler, annotations.name)
@@ -88,14 +101,14 @@ class FileVideos:
     def protocol(self) -> dict[str, Any]:
         return self.spec.recorded()
 
-    def read(self, index: int) -> Float[Tensor, "v 3 t H W"] | Failure:
+    def read(self, index: int) -> ReadVideo | Failure:
         record = self.annotations.records[index]
         try:
-            clip, _ = self.reader.read(record)
+            clip, _, facts = self.reader.read_with_facts(record)
         except VideoError as error:
             reason = error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
             return Failure(str(record.path), reason, index, record.label, record.line)
-        return clip.reshape(-1, *clip.shape[-4:])
+        return ReadVideo(clip.reshape(-1, *clip.shape[-4:]), facts)
 
 
 class MotionVideos:
@@ -145,8 +158,10 @@ def crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
     return tuple(eval_transform(spec, crop) for crop in crop_choices(spec))
 
 
-def with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSpec:
-    """`spec` with other numbers of clips and crops; None leaves them as they are."""
+def with_views(spec: InputSpec, views: int | None, crops: int | None, sample_by: SampleBy | None = None) -> InputSpec:
+    """`spec` with other numbers of clips and crops, and its stride counted otherwise; None leaves them as they are."""
+    if sample_by is not None:
+        spec = _counted_by(spec, sample_by)
     crops = spec.crops if crops is None else crops
     if crops not in (1, 3):
         raise EvaluationError(f"crops is 1 (the centre) or 3 (along the long side); not {crops}.")
@@ -161,6 +176,17 @@ def with_views(spec: InputSpec, views: int | None, crops: int | None) -> InputSp
     if views < 1:
         raise EvaluationError(f"needs at least one view, not {views}.")
     return replace(spec, views=views, crops=crops)
+
+
+def _counted_by(spec: InputSpec, sample_by: SampleBy) -> InputSpec:
+    if sample_by not in get_args(SampleBy):
+        raise EvaluationError(f"sample_by is one of {', '.join(get_args(SampleBy))}; not {sample_by!r}.")
+    if spec.sampling == "segments":
+        raise EvaluationError(
+            f"sample_by {sample_by!r} says what a stride counts, but this model's clip is made of segments of the whole"
+            " video, which have none. Leave it out."
+        )
+    return replace(spec, fps=None if sample_by == "frames" else spec.fps or 30.0)
 
 
 def level_name(level: Level) -> str:

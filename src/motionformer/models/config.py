@@ -51,7 +51,8 @@ class InputSpec:
     width: int = 224
     sampling: Literal["stride", "segments"] = "stride"
     stride: int = 4
-    fps: float = 30.0
+    fps: float | None = 30.0
+    """Rate at which `stride` counts, whatever the video's own; `None` counts the video's own frames."""
     channels: Literal["RGB", "BGR"] = "RGB"
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)

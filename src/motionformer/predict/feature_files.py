@@ -18,29 +18,37 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.results import write_whole
+from motionformer.evaluation.results import READ, write_whole
 from motionformer.files import naming
 from motionformer.predict.features import Features
+from motionformer.video import ReadFacts
 
 Format = Literal["npz", "safetensors"]
 About = Mapping[str, Any]
 
 
-def write_features(file: Path, parts: Iterable[Features], about: About, dtype: str = "float32") -> tuple[int, ...]:
-    """Write a video's features as they come; the shape of `values` comes out. The ending says the format."""
+def write_features(
+    file: Path, parts: Iterable[Features], about: About, dtype: str = "float32"
+) -> tuple[tuple[int, ...], ReadFacts | None]:
+    """Write a video's features as they come; the shape of `values` comes out, and what they were made from, which the
+    file says too. The ending says the format."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with naming(file), tempfile.TemporaryFile(dir=file.parent) as store:
         times: list[Any] = []
+        facts: list[ReadFacts] = []
         shape: tuple[int, ...] = ()
         for part in parts:
             store.write(np.ascontiguousarray(part.values, dtype=dtype).tobytes())
             times.append(part.times)
+            facts += [] if part.facts is None else [part.facts]
             shape = part.values.shape[1:]
         store.flush()
         values = np.memmap(store, dtype=dtype, mode="r", shape=(sum(map(len, times)), *shape))
+        together = ReadFacts.together(facts) if facts else None
+        said = json.dumps({**about, **({} if together is None else together.to_dict())})
         write = _write_npz if file.suffix == ".npz" else _write_safetensors
-        write_whole(file, lambda stream: write(stream, values, np.concatenate(times), json.dumps(dict(about))))
-        return tuple(values.shape)
+        write_whole(file, lambda stream: write(stream, values, np.concatenate(times), said))
+        return tuple(values.shape), together
 
 
 def read_features(file: Path) -> tuple[Features, dict[str, Any]]:
@@ -48,12 +56,17 @@ def read_features(file: Path) -> tuple[Features, dict[str, Any]]:
     try:
         if file.suffix == ".npz":
             with np.load(file, allow_pickle=False) as arrays:
-                return Features(arrays["values"], arrays["times"]), json.loads(str(arrays["about"]))
+                about = json.loads(str(arrays["about"]))
+                return Features(arrays["values"], arrays["times"], _facts(about)), about
         with safe_open(file, framework="numpy") as opened:
-            features = Features(opened.get_tensor("values"), opened.get_tensor("times"))
-            return features, json.loads(opened.metadata()["about"])
+            about = json.loads(opened.metadata()["about"])
+            return Features(opened.get_tensor("values"), opened.get_tensor("times"), _facts(about)), about
     except (OSError, BadZipFile, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise EvaluationError(f"{file}: not a file of `motionformer features` ({error}).") from error
+
+
+def _facts(about: About) -> ReadFacts | None:
+    return ReadFacts(*(about[key] for key in READ)) if "distinct_frames" in about else None
 
 
 def read_about(file: Path) -> dict[str, Any]:

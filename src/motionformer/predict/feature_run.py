@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from motionformer.errors import EvaluationError, VideoError
+from motionformer.evaluation.results import READ
 from motionformer.evaluation.several import find_processes
+from motionformer.files import stamp_video
 from motionformer.predict.feature_files import Format, read_about, write_features
 from motionformer.predict.features import FeatureExtractor
 from motionformer.predict.inputs import Input
-from motionformer.predict.journal import stamp
 
 Entry = dict[str, Any]
 
@@ -33,9 +34,16 @@ def extract_all(
     pairs = list(zip(videos, output_files(videos, out, format), strict=True))
     mine: dict[str, Entry] = {}
     for video, file in processes.share(pairs):
-        made_of = {**about, **extractor.describe(), "dtype": dtype, "video": video.name, "stamp": stamp(video.path)}
-        if resume and file.exists() and _is_of(file, made_of):
-            entry: Entry = {"video": str(video.path), "file": str(file), "kept": True}
+        made_of = {
+            **about,
+            **extractor.describe(),
+            "dtype": dtype,
+            "video": video.name,
+            "stamp": stamp_video(video.path),
+        }
+        kept = _find_kept(file, made_of) if resume and file.exists() else None
+        if kept is not None:
+            entry: Entry = {"video": str(video.path), "file": str(file), "kept": True, **kept}
         else:
             entry = _extract(extractor, video.path, file, made_of, dtype)
         mine[str(video.path)] = entry
@@ -62,14 +70,15 @@ def output_files(videos: Sequence[Input], out: Path, format: Format) -> list[Pat
 
 def _extract(extractor: FeatureExtractor, video: Path, file: Path, about: Mapping[str, Any], dtype: str) -> Entry:
     try:
-        shape = write_features(file, extractor.stream(video), about, dtype)
+        shape, facts = write_features(file, extractor.stream(video), about, dtype)
     except VideoError as error:
         return {"video": str(video), "failed": error.full_reason}
-    return {"video": str(video), "file": str(file), "shape": list(shape)}
+    return {"video": str(video), "file": str(file), "shape": list(shape), **({} if facts is None else facts.to_dict())}
 
 
-def _is_of(file: Path, wanted: Mapping[str, Any]) -> bool:
-    """Whether the file is of this video as it is now; features of another model or kind are never taken for these."""
+def _find_kept(file: Path, wanted: Mapping[str, Any]) -> Entry | None:
+    """What the file says it was made from, if it is of this video as it is now; features of another model or kind are
+    never taken for these."""
     found = read_about(file)
     options = sorted(key for key in wanted if key != "stamp" and found.get(key) != wanted[key])
     if options:
@@ -77,4 +86,4 @@ def _is_of(file: Path, wanted: Mapping[str, Any]) -> bool:
             f"{file} holds other features: {', '.join(options)} differ. Give another folder, or leave --resume out to"
             " write over it."
         )
-    return bool(found["stamp"] == wanted["stamp"])
+    return {key: found[key] for key in READ if key in found} if found["stamp"] == wanted["stamp"] else None

@@ -20,15 +20,6 @@ log = logging.getLogger("motionformer")
 Entry = dict[str, Any]
 
 
-def stamp(path: Path) -> str:
-    """Changes when the file does: a repaired or replaced video is done again."""
-    try:
-        facts = path.stat()
-    except OSError:
-        return "missing"
-    return f"{facts.st_size}-{facts.st_mtime_ns}"
-
-
 class Journal:
     """Where this process writes. Use in a `with`."""
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from typing import Generic, TypeVar
 
-from motionformer.predict.windows import Picked, Windows
+from motionformer.predict.windows import Picked, Windows, pick
 
 T = TypeVar("T")
 PATIENCE = 2.0
@@ -23,7 +23,7 @@ def latest_windows(frames: Iterable[T], windows: Windows) -> Generator[Picked[T]
         while True:
             held, count, ended = ring.wait(seen)
             if count >= seen or (ended and count and seen == windows.span):
-                yield Picked(count - len(held), count, [held[i] for i in windows.pick(len(held))])
+                yield pick(held, count, windows)
                 seen = count + max(1, int(windows.hop))
             if ended and count < seen:
                 return

@@ -13,6 +13,7 @@ from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import average_views
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.epic import best_actions
+from motionformer.video import ReadFacts
 
 ACTION = "action"
 
@@ -42,6 +43,8 @@ class Prediction:
     views: Mapping[str, Float32[np.ndarray, "v c _"]]
     start: float | None = None
     end: float | None = None
+    facts: ReadFacts | None = None
+    """What the scores were made from: how many frames differ, and whether the video is damaged."""
 
     @cached_property
     def scores(self) -> dict[str, Float32[np.ndarray, " k"]]:
@@ -81,7 +84,8 @@ class Prediction:
         if set(self.views) != {SINGLE}:
             made |= {task: [guess.to_dict() for guess in self.top(top, task)] for task in self.views}
         clips, crops, _ = next(iter(self.views.values())).shape
-        return {**made, "views": clips, "crops": crops}
+        read = {} if self.facts is None else self.facts.to_dict()
+        return {**made, "views": clips, "crops": crops, **read}
 
     def to_json(self, top: int = 5) -> str:
         return json.dumps(self.to_dict(top), ensure_ascii=False)

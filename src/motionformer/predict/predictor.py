@@ -12,6 +12,7 @@ import logging
 import multiprocessing
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,9 +26,10 @@ from motionformer.data import Failure
 from motionformer.data.pool import Crash, run_in_order
 from motionformer.errors import VideoError
 from motionformer.evaluation.computing import Precision, find_device
-from motionformer.evaluation.views import with_views
+from motionformer.evaluation.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
+from motionformer.predict.frames import Frames, as_frames, check_fps, check_path, check_paths, is_frames
 from motionformer.predict.live import latest_windows
 from motionformer.predict.names import LabelSource, find_names, labels_beside
 from motionformer.predict.prediction import Prediction
@@ -36,7 +38,7 @@ from motionformer.predict.timeline import Timeline
 from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import Picked, model_windows, slide
 from motionformer.video.clock import StreamClock
-from motionformer.video.stream import stream_live, stream_video
+from motionformer.video.stream import FrameStream, stream_live, stream_video
 from motionformer.weights import load_model
 
 log = logging.getLogger("motionformer")
@@ -55,6 +57,7 @@ class Predictor:
         labels: LabelSource | None = None,
         views: int | None = None,
         crops: int | None = None,
+        sample_by: SampleBy | None = None,
         device: str | torch.device | None = None,
         batch: int = 8,
         precision: Precision = "32",
@@ -66,13 +69,15 @@ class Predictor:
             labels: names of the classes, or a file or folder that holds them (`names.read_labels`); those in the
                 weights by default.
             views, crops: clips along time and crops of each; the weights' own by default.
+            sample_by: "time" counts the clip's stride at the model's rate, whatever the video's own; "frames" counts
+                the video's own frames, so that none repeats in a slow one. The weights' own by default.
             device: where to compute; where the model is by default. The model is moved there.
             batch: clips in one forward pass.
             time_limit: seconds for opening a file, and for reading it; for a live source, of waiting for more.
         """
         self.device = find_device(model, device)
         self.model = model.to(self.device).eval()
-        self.spec = with_views(model.config.input, views, crops)
+        self.spec = with_views(model.config.input, views, crops, sample_by)
         self.labels, note = find_names(model.config, labels)
         self.time_limit = time_limit
         self.reader = ViewReader(self.spec, decoder, time_limit)
@@ -97,26 +102,36 @@ class Predictor:
 
     @overload  # a str is an iterable of str too, but the first that fits counts
     def __call__(  # type: ignore[overload-overlap]
-        self, video: PathLikeStr | Tensor, *, fps: float | None = None
+        self, video: PathLikeStr | Frames, *, fps: float | None = None
     ) -> Prediction: ...
     @overload
     def __call__(self, video: Iterable[PathLikeStr], *, fps: float | None = None) -> Iterator[Prediction]: ...
-    def __call__(
-        self, video: PathLikeStr | Tensor | Iterable[PathLikeStr], *, fps: float | None = None
-    ) -> Prediction | Iterator[Prediction]:
-        """A file, a folder of frames, or frames `[t H W 3]` (bytes, RGB, at `fps`); of several paths, an iterator.
+    def __call__(self, video: Any, *, fps: float | None = None) -> Prediction | Iterator[Prediction]:
+        """Predict one video, or several paths one after the other.
 
-        Raises `VideoError` for what cannot be read; `predict_many` goes on instead.
+        Args:
+            video: a file or a folder of frames; frames in memory: bytes `[t H W 3]`, RGB, as a tensor, an array, or a
+                list of arrays or PIL images `[H W 3]`; or an iterable of paths.
+            fps: of frames in memory; the model's rate by default. A file has its own.
+
+        Returns:
+            The prediction; of several paths, an iterator of predictions.
+
+        Raises:
+            VideoError: for what cannot be read; `predict_many` goes on instead.
+            TypeError, ValueError: for what is neither a path nor frames.
         """
-        if isinstance(video, Tensor):
+        if is_frames(video):
             return self.predict_frames(video, fps)
+        if fps is not None:
+            raise ValueError("`fps` is of frames in memory; a file has its own rate: leave it out.")
         if isinstance(video, (str, PathLike)):
             return self.predict_views(self.reader.read(Path(video)), fspath(video))
-        return (self(path) for path in video)
+        return (self(check_path(path)) for path in check_paths(video))
 
-    def predict_frames(self, frames: UInt8[Tensor, "t H W 3"], fps: float | None = None) -> Prediction:
-        """Of frames that are there already, at the rate the model was trained with unless said."""
-        return self.predict_views(self.reader.take(frames, fps or self.spec.fps))
+    def predict_frames(self, frames: Any, fps: float | None = None) -> Prediction:
+        """Of frames that are there already (as `__call__` takes them), at the model's rate by default."""
+        return self.predict_views(self.reader.take(as_frames(frames), check_fps(fps, self.spec)))
 
     def predict_many(self, paths: Sequence[PathLikeStr], num_workers: int = 0) -> Iterator[Prediction | Failure]:
         """One after the other, decoded by `num_workers` processes; a `Failure` where a video cannot be read.
@@ -135,7 +150,8 @@ class Predictor:
         """Every clip in every crop through the model; its scores are kept, and averaged on demand."""
         scores = self.score(self.reader.clips(views, self.device))
         shape = (len(views.shown), len(self.reader.crops))
-        return Prediction(video, self.labels, {task: all_.reshape(*shape, -1) for task, all_ in scores.items()})
+        by_view = {task: all_.reshape(*shape, -1) for task, all_ in scores.items()}
+        return Prediction(video, self.labels, by_view, facts=views.facts)
 
     def timeline(self, path: PathLikeStr, *, hop: float | None = None, window: float | None = None) -> Timeline:
         """A long video, window by window: each frame is decoded once, and memory does not grow with its length.
@@ -147,7 +163,7 @@ class Predictor:
             windows = model_windows(self.spec, stream.fps, hop, window)
             picked = slide(map(self._shrink, stream.frames), windows)
             at_once = max(1, self.score.batch // len(self.reader.crops))
-            found = [p for some in batched(picked, at_once) for p in self._predict_windows(some, stream.clock, path)]
+            found = [p for some in batched(picked, at_once) for p in self._predict_windows(some, stream, path)]
         return Timeline(fspath(path), found[-1].end or 0.0, tuple(found))
 
     def stream(
@@ -164,7 +180,7 @@ class Predictor:
         """
         windows = model_windows(self.spec, fps, every, window)
         for picked in slide(map(self._shrink, frames), windows):
-            yield from self._predict_windows([picked], StreamClock(fps), "")
+            yield from self._predict_windows([picked], FrameStream(fps, iter(()), StreamClock(fps)), "")
 
     def watch(
         self,
@@ -191,20 +207,22 @@ class Predictor:
             # closed before the source is, whenever the caller stops: its thread reads from it
             with closing(latest_windows(map(self._shrink, stream.frames), windows)) as newest:
                 for picked in newest:
-                    yield from self._predict_windows([picked], stream.clock, str(source))
+                    yield from self._predict_windows([picked], stream, str(source))
 
-    def _shrink(self, frame: UInt8[Tensor, "H W 3"]) -> UInt8[Tensor, "h w 3"]:
-        return self.reader.shrink(torch.as_tensor(frame)[None])[0]
+    def _shrink(self, frame: Any) -> UInt8[Tensor, "h w 3"]:
+        return self.reader.shrink(as_frames([frame]))[0]
 
     def _predict_windows(
-        self, windows: Sequence[Picked[Tensor]], clock: StreamClock, video: PathLikeStr
+        self, windows: Sequence[Picked[Tensor]], stream: FrameStream, video: PathLikeStr
     ) -> Iterator[Prediction]:
         cut = (self.reader.crop(torch.stack(picked.frames).to(self.device)) for picked in windows)
         scores = self.score(chain.from_iterable(cut))
         crops = len(self.reader.crops)
         for i, picked in enumerate(windows):
             own = {task: of_all[i * crops : (i + 1) * crops][None] for task, of_all in scores.items()}
-            yield Prediction(fspath(video), self.labels, own, clock.seconds(picked.start), clock.seconds(picked.end))
+            start, end = stream.clock.seconds(picked.start), stream.clock.seconds(picked.end)
+            facts = replace(picked.facts, damaged=stream.is_damaged(picked.end))
+            yield Prediction(fspath(video), self.labels, own, start, end, facts)
 
 
 def _read_all(reader: ViewReader, paths: list[str], num_workers: int) -> Generator[Views | str, None, None]:

@@ -12,7 +12,8 @@ from typing import Any
 from motionformer.data import Failure
 from motionformer.errors import VideoError
 from motionformer.evaluation.several import find_processes
-from motionformer.predict.journal import Entry, Journal, read_journal, remove_journal, stamp
+from motionformer.files import stamp_video
+from motionformer.predict.journal import Entry, Journal, read_journal, remove_journal
 from motionformer.predict.predictor import Predictor
 
 Work = Callable[[Sequence[Path]], Iterator[Entry]]
@@ -33,7 +34,7 @@ def run(
     With `journal`, every entry is on the disk before the next video begins. `resume` goes on with what is there.
     """
     processes = find_processes()
-    marks = {path: stamp(path) for path in paths}
+    marks = {path: stamp_video(path) for path in paths}
 
     def begin() -> dict[tuple[str, str], Entry]:
         if journal is None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from motionformer.evaluation.results import write_whole
+from motionformer.evaluation.results import READ, write_whole
 from motionformer.files import valid_json, write_csv
 from motionformer.predict.journal import Entry
 
@@ -22,7 +22,7 @@ def json_text(entries: Sequence[Entry], header: Mapping[str, Any]) -> str:
 
 def write_table(entries: Sequence[Entry], file: Path) -> None:
     """Best guess first; a failed video has one line with its reason."""
-    rows = [["video", "start", "end", "task", "rank", "index", "label", "score", "failed"]]
+    rows = [["video", "start", "end", "task", "rank", "index", "label", "score", "failed", *READ]]
     for entry in entries:
         rows += _rows(entry)
 
@@ -33,21 +33,36 @@ def write_table(entries: Sequence[Entry], file: Path) -> None:
 
 
 def _rows(entry: Entry) -> list[list[str]]:
-    video = entry["video"]
+    video, read = entry["video"], [_cell(entry.get(key)) for key in READ]
     if "failed" in entry:
-        return [[video, "", "", "", "", "", "", "", entry["failed"]]]
+        return [[video, "", "", "", "", "", "", "", entry["failed"], *read]]
     if "segments" in entry:
         return [
-            [video, str(s["start"]), str(s["end"]), s["task"], "", str(s["index"]), s["label"], str(s["score"]), ""]
+            [
+                video,
+                str(s["start"]),
+                str(s["end"]),
+                s["task"],
+                "",
+                str(s["index"]),
+                s["label"],
+                str(s["score"]),
+                "",
+                *read,
+            ]
             for s in entry["segments"]
         ]
     tasks = [task for task in ("verb", "noun") if task in entry]
     named = [("action" if tasks else "class", entry["top"]), *((task, entry[task]) for task in tasks)]
     return [
-        [video, "", "", task, str(rank), _index(guess["index"]), guess["label"], str(guess["score"]), ""]
+        [video, "", "", task, str(rank), _index(guess["index"]), guess["label"], str(guess["score"]), "", *read]
         for task, guesses in named
         for rank, guess in enumerate(guesses, start=1)
     ]
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value).lower()
 
 
 def _index(index: Any) -> str:

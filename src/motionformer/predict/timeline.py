@@ -12,6 +12,7 @@ from jaxtyping import Float32
 
 from motionformer.errors import EvaluationError
 from motionformer.predict.prediction import Prediction
+from motionformer.video import ReadFacts
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class Timeline:
     windows: tuple[Prediction, ...]
 
     @property
+    def facts(self) -> ReadFacts | None:
+        """Of all windows together."""
+        known = [window.facts for window in self.windows if window.facts is not None]
+        return ReadFacts.together(known) if known else None
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         return tuple(self.windows[0].views)
 
@@ -61,6 +68,7 @@ class Timeline:
             "video": self.video,
             "duration": round(self.duration, 3),
             "threshold": threshold,
+            **({} if self.facts is None else self.facts.to_dict()),
             "segments": [segment.to_dict() for segment in self.segments(threshold)],
             "windows": shown,
         }

@@ -17,7 +17,7 @@ from motionformer.data import FrameSampler, eval_sampler
 from motionformer.data.clips import as_views
 from motionformer.evaluation.views import crop_choices
 from motionformer.models import InputSpec
-from motionformer.video import Clock, Video, open_video, take_settled
+from motionformer.video import Clock, ReadFacts, Video, open_video, take_settled
 from motionformer.video.transforms.pipelines import CropChoice, crop_transform, resize_transform
 
 AT_ONCE = 256_000_000
@@ -33,6 +33,7 @@ class Views:
     shown: list[list[int]]
     times: list[tuple[float, float]]
     """Seconds from the first frame of each view to the end of its last."""
+    facts: ReadFacts
 
 
 class ViewReader:
@@ -62,7 +63,7 @@ class ViewReader:
     def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float) -> Views:
         """From frames that are there already."""
         wanted, shown, times = self._choose(Clock(len(frames), fps))
-        return Views(self.shrink(frames[wanted]), shown, times)
+        return Views(self.shrink(frames[wanted]), shown, times, ReadFacts.of(shown))
 
     def shrink(self, frames: UInt8[Tensor, "n H W 3"]) -> Num[Tensor, "n h w 3"]:
         """To the size that the crops are cut from."""
@@ -81,7 +82,7 @@ class ViewReader:
         wanted, shown, times = self._choose(video.clock)
         step = max(1, AT_ONCE // (3 * video.metadata.height * video.metadata.width))
         parts = [self.shrink(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
-        return Views(torch.cat(parts), shown, times)
+        return Views(torch.cat(parts), shown, times, ReadFacts.of(shown, video.damaged))
 
     def _choose(self, clock: Clock) -> tuple[list[int], list[list[int]], list[tuple[float, float]]]:
         clips = as_views(self.sampler(clock))

@@ -7,7 +7,7 @@ when it comes.
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from motionformer.data.samplers import clip_offsets
 from motionformer.errors import EvaluationError
 from motionformer.models import InputSpec
+from motionformer.video import ReadFacts
 from motionformer.video.released import segment_middles
 from motionformer.video.sample import clamp, rate, segment_indices
 
@@ -40,6 +41,7 @@ class Picked(Generic[T]):
     start: int
     end: int
     frames: list[T]
+    facts: ReadFacts
 
 
 def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds: float | None = None) -> Windows:
@@ -83,18 +85,19 @@ def slide(frames: Iterable[T], windows: Windows) -> Iterator[Picked[T]]:
         ring.append(frame)
         count += 1
         if int(emitted * windows.hop) + windows.span == count:
-            yield _pick(ring, count, windows)
+            yield pick(ring, count, windows)
             emitted += 1
     if not count:
         return
     last = max(0, count - windows.span)
     if not emitted or int((emitted - 1) * windows.hop) < last:
-        yield _pick(ring, count, windows)
+        yield pick(ring, count, windows)
 
 
-def _pick(ring: "deque[T]", count: int, windows: Windows) -> Picked[T]:
-    held = len(ring)
-    return Picked(count - held, count, [ring[i] for i in windows.pick(held)])
+def pick(held: Sequence[T], count: int, windows: Windows) -> Picked[T]:
+    """The window that ends with frame `count − 1`, of which `held` are the frames."""
+    chosen = windows.pick(len(held))
+    return Picked(count - len(held), count, [held[i] for i in chosen], ReadFacts.of([chosen]))
 
 
 def _frames(seconds: float, fps: float, what: str) -> Fraction:

@@ -37,6 +37,8 @@ class Clip:
     """At which the clip plays at its own speed."""
     truth: Float32[Tensor, "t 2"] | None = None
     """Where the object is, (x, y) in pixels, if that is known."""
+    damaged: bool | None = False
+    """Whether the decoder reported damage in what was read; None where it does not report any."""
 
 
 def open_clip(source: Source, config: ModelConfig, frame: int | None = None) -> Clip:
@@ -98,7 +100,7 @@ def _read_clip(video: Video, spec: InputSpec, frame: int | None) -> Clip:
     indices, asked = place_clip(spec, video.clock, frame)
     frames = video.read(indices)
     step = max(indices[-1] - indices[0], 1) / max(len(indices) - 1, 1)
-    return Clip(video.path.name, frames, tuple(indices), asked, facts.fps / step)
+    return Clip(video.path.name, frames, tuple(indices), asked, facts.fps / step, damaged=video.damaged)
 
 
 def _in_memory(name: str, frames: Tensor, frame: int | None) -> Clip:

@@ -91,6 +91,8 @@ class Trace:
             "grid": {"frames": len(clip.frames) // g.tubelet, "rows": g.rows, "columns": g.columns},
             "patch_size": {"width": g.patch_size[0], "height": g.patch_size[1]},
             "frames": list(clip.numbers),
+            "distinct_frames": len(set(clip.numbers)),
+            "damaged": clip.damaged,
             "query": None if self.query is None else {**asdict(self.query), "number": clip.numbers[self.query.frame]},
             "truth": None if clip.truth is None else clip.truth.tolist(),
             "scale": self.scale,

@@ -3,6 +3,15 @@
 from motionformer.video.clock import Clock
 from motionformer.video.metadata import VideoMetadata
 from motionformer.video.open import DECODERS, open_video, read_frames
-from motionformer.video.source import Video, take_settled
+from motionformer.video.source import ReadFacts, Video, take_settled
 
-__all__ = ["DECODERS", "Clock", "Video", "VideoMetadata", "open_video", "read_frames", "take_settled"]
+__all__ = [
+    "DECODERS",
+    "Clock",
+    "ReadFacts",
+    "Video",
+    "VideoMetadata",
+    "open_video",
+    "read_frames",
+    "take_settled",
+]

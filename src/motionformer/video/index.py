@@ -36,6 +36,11 @@ class FrameIndex:
     start: list[int]
     """For frame i, the time of the key packet at which decoding must begin."""
 
+    def key_before(self, start: int) -> int:
+        """The time of the key packet before the one at time `start`; the first has itself."""
+        keys = sorted(set(self.start), key=self.position.__getitem__)
+        return keys[max(0, keys.index(start) - 1)]
+
 
 def index_packets(stamps: Sequence[Stamp]) -> FrameIndex | None:
     """The index, or `None` where packets lack times or share them, so that only decoding tells the frames apart."""

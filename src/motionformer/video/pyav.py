@@ -4,6 +4,8 @@ Frame i is the i-th frame shown among those that really decode. Files whose pack
 read by seeking (`seek.frames_by_time`); the rest are counted once by decoding them and read from the start
 (`seek.frames_by_order`). Which of the two is settled when the file is opened, or the first time that a file turns out
 to have lied.
+
+Decoding is strict until it fails: then the file is `damaged`, and read as every player does, patched up.
 """
 
 import dataclasses
@@ -40,8 +42,9 @@ class PyAVVideo(Video):
         self.path = path
         self.time_limit = time_limit
         self.num_threads = num_threads
+        self.decoding, self.run_in = STRICT, False
         deadline = Deadline(time_limit)
-        self.container, self.stream = open_container(path, deadline, num_threads)
+        self.container, self.stream = open_container(path, deadline, num_threads, self.decoding)
         try:
             with explained(path):
                 self.inspect(deadline, square_pixels)
@@ -56,7 +59,7 @@ class PyAVVideo(Video):
                 stored = self.read_stored(checked_indices(self, indices), deadline)
             except UnreliableTimesError:
                 self.index = None
-                self.count(deadline)
+                self.recount(deadline)
                 stored = self.read_stored(checked_indices(self, indices), deadline)
             return orient(stretch(stored, self.stretched_width), self.orientation)
 
@@ -65,7 +68,7 @@ class PyAVVideo(Video):
         with explained(self.path):
             try:
                 damaged = self.count(deadline, STRICT)
-            finally:  # later reads are lenient again
+            finally:
                 self.reopen(Deadline(self.time_limit))
             if damaged is not None:
                 raise VideoError("is damaged", frame=damaged)
@@ -124,10 +127,22 @@ class PyAVVideo(Video):
             variable_rate=timing.variable_rate,
             exact_count=False,
         )
-        if self.index is None:
-            self.count(deadline)
+        # an AVI may announce a frame too many; or a damaged one is left out, and those after it are off by one
+        if self.index is None or (self.container.format.name == "avi" and self.stream.frames > len(stamps)):
+            self.recount(deadline)
 
-    def count(self, deadline: Deadline, decoding: dict[str, str] = LENIENT) -> int | None:
+    def recount(self, deadline: Deadline) -> None:
+        """Settle how many frames there are: with a damaged one among them, their number is part of the damage."""
+        try:
+            if self.count(deadline, self.decoding) is not None:
+                self.damaged = True
+        except VideoError as error:
+            if self.decoding is LENIENT or error.frame is None:  # not of a frame: the time limit, say
+                raise
+            self.decoding, self.damaged = LENIENT, True
+            self.count(deadline, LENIENT)
+
+    def count(self, deadline: Deadline, decoding: dict[str, str]) -> int | None:
         """Decode every frame; the first damaged one comes out.
 
         Frames are found by counting from now on if their number or times are not as the packets announced.
@@ -150,8 +165,29 @@ class PyAVVideo(Video):
 
     def frames(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
         """The wanted frames (ascending, no repeats) as stored."""
+        left = list(wanted)
+        try:
+            for i, frame in self.decode(wanted, deadline):
+                if frame.is_corrupt:  # also one that is not wanted: others may lean on it
+                    self.damaged = True
+                if i is not None:
+                    left.remove(i)
+                    yield i, frame
+            return
+        except av.FFmpegError as error:
+            if self.decoding is LENIENT or isinstance(error, av.ExitError):
+                raise
+        if self.index is not None and not self.run_in:
+            self.run_in = True
+        else:
+            self.decoding, self.run_in, self.damaged = LENIENT, False, True
+            self.reopen(deadline)
+        yield from self.frames(left, deadline)
+
+    def decode(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int | None, VideoFrame]]:
+        """Frames up to the last one wanted, with the number of those that are."""
         if self.index is not None:
-            return frames_by_time(self.container, self.stream, self.index, wanted, deadline)
+            return frames_by_time(self.container, self.stream, self.index, wanted, deadline, self.run_in)
         self.reopen(deadline)
         return frames_by_order(self.container, self.stream, wanted, deadline)
 
@@ -169,7 +205,7 @@ class PyAVVideo(Video):
                 pixels[place] = rgb
         return pixels
 
-    def reopen(self, deadline: Deadline, decoding: dict[str, str] = LENIENT) -> None:
+    def reopen(self, deadline: Deadline, decoding: dict[str, str] | None = None) -> None:
         """Start over: the one way back to the first frame that works for every file."""
         self.container.close()
-        self.container, self.stream = open_container(self.path, deadline, self.num_threads, decoding)
+        self.container, self.stream = open_container(self.path, deadline, self.num_threads, decoding or self.decoding)

@@ -1,12 +1,14 @@
 """Two ways to get at chosen frames of an open container: by time, with seeking, or by counting from the start.
 
-Both yield `(i, frame)` in ascending order of time for the frames wanted, and decode as little as they can.
+Both yield `(i, frame)` in ascending order of time for the frames wanted, and decode as little as they can. Frames that
+are decoded on the way to a wanted one, which may lean on them, come out with `None`.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Literal
 
+import av
 from av.container import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -25,27 +27,36 @@ class UnreliableTimesError(Exception):
 
 
 def frames_by_time(
-    container: InputContainer, stream: VideoStream, index: FrameIndex, wanted: Sequence[int], deadline: Deadline
-) -> Iterator[tuple[int, VideoFrame]]:
-    """The wanted frames (ascending, no repeats): from each key frame needed, decode up to the last one wanted."""
+    container: InputContainer,
+    stream: VideoStream,
+    index: FrameIndex,
+    wanted: Sequence[int],
+    deadline: Deadline,
+    run_in: bool = False,
+) -> Iterator[tuple[int | None, VideoFrame]]:
+    """The wanted frames (ascending, no repeats): from each key frame needed, decode up to the last one wanted.
+
+    `run_in` begins a key frame earlier. Pictures of an "open" group are shown before its key frame and lean on the
+    group before; without it, strict decoding fails on them, and on what refers to them.
+    """
     for start, group in groupby(wanted, key=lambda i: index.start[i]):
         frame_at = {index.times[i]: i for i in group}
-        for frame in decode_group(container, stream, index, start, set(frame_at), deadline):
-            if frame.pts in frame_at:
-                yield frame_at.pop(frame.pts), frame
+        for frame in decode_group(container, stream, index, start, set(frame_at), deadline, run_in):
+            if frame.pts is not None and frame.pts >= start:  # those before lean on pictures that were not decoded
+                yield frame_at.pop(frame.pts, None), frame
         if frame_at:
             raise UnreliableTimesError
 
 
 def frames_by_order(
     container: InputContainer, stream: VideoStream, wanted: Sequence[int], deadline: Deadline
-) -> Iterator[tuple[int, VideoFrame]]:
+) -> Iterator[tuple[int | None, VideoFrame]]:
     """The wanted frames (ascending, no repeats) of a freshly opened container, counted as they come out."""
     remaining = iter(wanted)
     target = next(remaining, None)
     for i, frame in enumerate(decode_all(container, stream, deadline)):
+        yield (i if i == target else None), frame
         if i == target:
-            yield i, frame
             target = next(remaining, None)
         if target is None:
             return
@@ -65,17 +76,23 @@ def decode_group(
     start: int,
     wanted: set[int],
     deadline: Deadline,
+    run_in: bool = False,
 ) -> Iterator[VideoFrame]:
-    """Frames decoded from the key packet at time `start` up to the last packet that holds a wanted one.
+    """Frames decoded from the key packet at time `start`, or the one before, up to the last that holds a wanted one.
 
     The decoder is then drained instead of being fed until it lets go of the frame by itself.
     """
     context = stream.codec_context
     unwanted: Literal["NONREF", "DEFAULT"] = "NONREF" if context.name in LEAVES_OUT_EXACTLY else "DEFAULT"
     last = max(index.position[time] for time in wanted)
-    for packet in packets_from(container, stream, index, start, deadline):
+    first = index.key_before(start) if run_in else start
+    for packet in packets_from(container, stream, index, first, deadline):
         context.skip_frame = "DEFAULT" if packet.pts in wanted else unwanted
-        yield from packet.decode()
+        try:
+            yield from packet.decode()
+        except av.InvalidDataError:
+            if packet.pts is None or packet.pts >= start:  # no wanted frame leans on those before
+                raise
         if place_of(packet, index) >= last:
             break
     context.skip_frame = "DEFAULT"

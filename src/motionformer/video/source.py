@@ -1,11 +1,12 @@
 """A video, whatever it is stored as: metadata, and frames by number. Knows nothing of decoders."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from operator import index as as_int
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jaxtyping import UInt8
 from torch import Tensor
@@ -23,6 +24,9 @@ class Video(ABC):
 
     path: Path
     metadata: VideoMetadata
+    damaged: bool | None = False
+    """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` says where).
+    None where it does not report any."""
 
     @abstractmethod
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
@@ -48,6 +52,35 @@ class Video(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@dataclass(frozen=True)
+class ReadFacts:
+    """What a result was made from: without it, a score does not say what it is of."""
+
+    frames: int
+    """Of a clip."""
+    distinct_frames: int
+    """Of these, how many differ, in the clip that has the fewest: a video that is slower than the rate at which its
+    clips are sampled, or shorter than a clip, shows frames several times."""
+    damaged: bool | None = False
+    """Whether the decoder reported damage in what was read; None where it does not report any."""
+
+    @classmethod
+    def of(cls, clips: Sequence[Sequence[int]], damaged: bool | None = False) -> "ReadFacts":
+        """Of clips by the numbers of their frames."""
+        return cls(len(clips[0]), min(len(set(clip)) for clip in clips), damaged)
+
+    @classmethod
+    def together(cls, parts: Iterable["ReadFacts"]) -> "ReadFacts":
+        """Of all parts of one video."""
+        all_ = list(parts)
+        reported = [part.damaged for part in all_]
+        damaged = True if True in reported else None if None in reported else False
+        return cls(all_[0].frames, min(part.distinct_frames for part in all_), damaged)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def take_settled(video: Video, take: Callable[[], T]) -> T:

@@ -6,10 +6,11 @@ frame. So frames cannot be asked for.
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from motionformer.errors import VideoError
 from motionformer.video.clock import StreamClock
-from motionformer.video.container import describe, explained, open_container
+from motionformer.video.container import LENIENT, STRICT, describe, explained, open_container
 from motionformer.video.deadline import Deadline
 from motionformer.video.images import ImageFolder
 from motionformer.video.index import WITHOUT_TIMES
@@ -35,7 +36,7 @@ CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), 
 """FFmpeg's input format and the name of camera number … on each system."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class FrameStream:
     """A rate, and an iterator over frames that can be gone through once."""
 
@@ -43,6 +44,12 @@ class FrameStream:
     frames: Iterator[UInt8[Tensor, "H W 3"]]
     clock: StreamClock
     """Knows when the frames that came out so far appear, and when the last of them ends."""
+    damaged_from: int | None = None
+    """The first frame that came out after the decoder had reported damage: this one and those after it may show it."""
+
+    def is_damaged(self, end: int) -> bool:
+        """Whether frames before frame `end` may show damage."""
+        return self.damaged_from is not None and self.damaged_from < end
 
 
 @contextmanager
@@ -56,7 +63,8 @@ def stream_video(
 ) -> Iterator[FrameStream]:
     """A video file or a folder of frames, from its first frame to its last. `time_limit` is for opening it.
 
-    A file that stops decoding half-way raises `VideoError` there, after the frames before it.
+    A file that stops decoding half-way raises `VideoError` there, after the frames before it. Damage that can be
+    patched up is told by `FrameStream.damaged_from`.
     """
     path = Path(path)
     if path.is_dir():
@@ -64,11 +72,42 @@ def stream_video(
         frames = (folder.read([i])[0] for i in range(folder.metadata.num_frames))
         yield FrameStream(image_rate, frames, StreamClock(image_rate))
         return
-    container, stream = open_container(path, Deadline(time_limit), num_threads)
-    with container:
-        clock = StreamClock(_rate(stream), stream.time_base if _has_times(container, stream) else None)
-        decoded = _timed(decode_all(container, stream, Deadline(None)), clock)
-        yield FrameStream(clock.fps, _explain(path, _upright(decoded, stream, square_pixels)), clock)
+    with closing(_File(path, time_limit, num_threads)) as file:
+        clock = StreamClock(_rate(file.stream), file.stream.time_base if _has_times(file) else None)
+        found = FrameStream(clock.fps, iter(()), clock)
+        found.frames = _explain(path, _upright(_timed(file.decode(found), clock), lambda: file.stream, square_pixels))
+        yield found
+
+
+class _File:
+    """An open file, decoded strictly until that fails; then opened again and patched up from the same frame on."""
+
+    def __init__(self, path: Path, time_limit: float | None, num_threads: int) -> None:
+        self.path, self.time_limit, self.num_threads = path, time_limit, num_threads
+        self._open(STRICT)
+
+    def decode(self, found: FrameStream) -> Iterator[VideoFrame]:
+        count = 0
+        try:
+            for frame in decode_all(self.container, self.stream, Deadline(None)):
+                yield frame
+                count += 1
+        except av.FFmpegError as error:
+            if isinstance(error, av.ExitError):
+                raise
+        else:
+            return
+        found.damaged_from = count
+        self.close()
+        self._open(LENIENT)
+        yield from islice(decode_all(self.container, self.stream, Deadline(None)), count, None)
+
+    def close(self) -> None:
+        self.container.close()
+
+    def _open(self, decoding: dict[str, str]) -> None:
+        deadline = Deadline(self.time_limit)
+        self.container, self.stream = open_container(self.path, deadline, self.num_threads, decoding)
 
 
 @contextmanager
@@ -101,7 +140,7 @@ def stream_live(
     with closing(_Live(container)) as live:
         stream = _only_video(container, source)
         clock = StreamClock(_rate(stream))
-        upright = _upright(live.decode(stream), stream, square_pixels)
+        upright = _upright(live.decode(stream), lambda: stream, square_pixels)
         yield FrameStream(clock.fps, _explain(Path(source), upright), clock)
 
 
@@ -148,9 +187,9 @@ def _rate(stream: VideoStream) -> float:
     return float(rate) if rate and rate > 0 else 30.0
 
 
-def _has_times(container: InputContainer, stream: VideoStream) -> bool:
+def _has_times(file: _File) -> bool:
     """Whether frames come out with the time of their own packet (`index.times_are_real`)."""
-    return container.format.name not in WITHOUT_TIMES or stream.codec_context.reorder_depth == 0
+    return file.container.format.name not in WITHOUT_TIMES or file.stream.codec_context.reorder_depth == 0
 
 
 def _timed(frames: Iterator[VideoFrame], clock: StreamClock) -> Iterator[VideoFrame]:
@@ -175,14 +214,14 @@ def _explain(path: Path, frames: Iterator[Tensor]) -> Iterator[Tensor]:
         yield from frames
 
 
-def _upright(frames: Iterator[VideoFrame], stream: VideoStream, square_pixels: bool) -> Iterator[Tensor]:
+def _upright(frames: Iterator[VideoFrame], stream: Callable[[], VideoStream], square_pixels: bool) -> Iterator[Tensor]:
     to_rgb: ToRGB | None = None
     orientation: Orientation = UPRIGHT
     width = 0
     for i, frame in enumerate(frames):
         if to_rgb is None:  # a stream may change its size half-way; its video does not
             to_rgb, orientation = ToRGB(frame.height, frame.width), orientation_of(frame)
-            aspect = plausible_aspect(stream.sample_aspect_ratio) if square_pixels else Fraction(1)
+            aspect = plausible_aspect(stream().sample_aspect_ratio) if square_pixels else Fraction(1)
             width = max(1, round(frame.width * aspect))
         if frame.is_corrupt:
             raise VideoError("is damaged", frame=i)

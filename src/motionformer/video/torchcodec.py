@@ -65,6 +65,11 @@ class TorchCodecVideo(Video):
         self.decoder = decoder
 
     @property
+    def damaged(self) -> bool | None:  # type: ignore[override]
+        """torchcodec patches up damage and does not report it; what PyAV read is known."""
+        return True if self.scanned.damaged else None
+
+    @property
     def metadata(self) -> VideoMetadata:  # type: ignore[override]
         return self.scanned.metadata
 

@@ -23,12 +23,13 @@ def write_videos(
     frames: int = 8,
     size: int = 48,
     seed: int = 0,
-    fps: int = 8,
+    fps: int = 30,
 ) -> Path:
     """Write `<folder>/<class>/00000.mp4` … and `<folder>/paths.json`; return the path of the latter.
 
     That file holds, for every video by its path inside the folder, its class and the centre of the disc in every
-    frame, (x, y) in pixels. The folder must be new or empty: old clips would be taken for part of the set.
+    frame, (x, y) in pixels. `fps` is the rate at which models count their stride, so that a model which was trained
+    on the benchmark sees every frame once. The folder must be new or empty: old clips would be taken for part of it.
     """
     if size % 2:
         raise ValueError(f"video frames have even sides; not {size}.")
