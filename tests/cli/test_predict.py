@@ -103,7 +103,7 @@ def test_two_processes_give_the_file_of_one(weights: str, videos: Path, tmp_path
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     code = "import torch; torch.set_num_threads(1); from motionformer.cli import main; main()"
-    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {**os.environ, "COLUMNS": "200", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     running = [
         subprocess.Popen(
             [sys.executable, "-c", code, *words, str(two)],

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from motionformer.data import Annotations, ClipReader, Record, middle_sampler, open_dataset, train_sampler
-from motionformer.evaluation.views import FileVideos
+from motionformer.evaluation.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.predict import FeatureExtractor, Predictor
 from motionformer.predict.views import ViewReader
@@ -56,8 +56,8 @@ def test_predictor_and_evaluation_read_what_the_release_reads(video: Path) -> No
     predicted = torch.stack(list(reader.clips(reader.read(video), torch.device("cpu"))))
     torch.testing.assert_close(predicted, expected, atol=1e-5, rtol=0)
     evaluated = FileVideos(Annotations((Record(video, 0),), ("a",), "x"), SPEC).read(0)
-    assert isinstance(evaluated, Tensor)
-    torch.testing.assert_close(evaluated, expected, atol=1e-5, rtol=0)
+    assert isinstance(evaluated, ReadVideo)
+    torch.testing.assert_close(evaluated.views, expected, atol=1e-5, rtol=0)
 
 
 def test_uniform_reads_other_clips(video: Path) -> None:
