@@ -88,7 +88,7 @@ class ScanReport:
         return (
             f"{len(rates)} of {len(self.files)} videos are slower than {USUAL_RATE:g} frames a second, down to"
             f" {min(rates):g}: a model whose stride is s at {USUAL_RATE:g} sees frames of a video below"
-            f" {USUAL_RATE:g} / s several times (`predict` and `evaluate` count them; --sample-by frames does not repeat)"
+            f" {USUAL_RATE:g} / s several times (`predict` and `evaluate` say of which; --sample-by frames)"
         )
 
     def to_json(self) -> str:
