@@ -25,6 +25,7 @@ from motionformer.trace.animate import draw_frames
 from motionformer.trace.draw import draw_filmstrip, heat
 from motionformer.trace.gradcam import Label, grad_cam
 from motionformer.weights import load_model
+from tests.video.numbered import write_damaged
 
 TINY = ("motionformer-tiny", "joint-tiny", "divided-tiny")
 
@@ -200,6 +201,14 @@ class TestGradCam:
 
 
 class TestFiles:
+    def test_json_says_what_was_read(self, tmp_path: Path) -> None:
+        write_videos(tmp_path / "slow", "easy", 1, frames=20, size=64, fps=8)
+        read = trace(make(), tmp_path / "slow" / "right" / "00000.mp4", at=(32.0, 32.0)).to_dict()
+        assert read["distinct_frames"] == len(set(read["frames"])) < len(read["frames"])
+        assert read["damaged"] is False
+        damaged = trace(make(), write_damaged(tmp_path / "x.mp4"), at=(32.0, 32.0), frame=30).to_dict()
+        assert damaged["damaged"] is True
+
     def test_json_holds_everything(self, tmp_path: Path) -> None:
         found = trace(make(), "motion:easy/3", layer="all", head="all")
         found.save(tmp_path / "t.json")

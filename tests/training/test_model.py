@@ -1,5 +1,7 @@
 """A recipe's model: changes merged deep, misspellings named, every kind of start, freezing."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from motionformer.data import eval_sampler
 from motionformer.errors import CheckpointError, RecipeError, UnknownModelError
+from motionformer.models import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import create_model, model_config
 from motionformer.training.model import build_config, build_model
@@ -34,6 +38,17 @@ def test_changes_reach_every_depth_and_leave_the_rest() -> None:
     )
     assert (config.dim, config.input.frames, config.attend.choice) == (tiny.dim, tiny.input.frames, "orthogonal")
     assert (config.num_classes, config.labels, config.source) == (3, NAMES, None)
+
+
+def test_no_rate_counts_the_videos_own_frames() -> None:
+    """8 frames, 3 apart, whatever the rate; also as an override on the command line."""
+    config = build_config(recipe_of(changes={"input": {"fps": None, "stride": 3}}), 3, NAMES)
+    plain = {"name": "x", "model": {"variant": "motionformer-tiny", "changes": {"input": {"stride": 3}}}}
+    assert build_config(make_recipe(plain, ["model.changes.input.fps=null"]), 3, NAMES) == config
+    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert config.input.fps is None
+    for rate in (5.0, 60.0):
+        assert eval_sampler(replace(config.input, views=1))(22, rate, None) == [list(range(0, 22, 3))]
 
 
 def test_several_tasks_have_no_single_list_of_labels() -> None:
