@@ -148,3 +148,9 @@ def test_the_list_travels_with_the_model(videos: Path, tmp_path: Path) -> None:
     assert Motionformer.from_pretrained(tmp_path / "a").training_data == model.training_data
     tiny().save_pretrained(tmp_path / "a")  # another model in the same place
     assert load_model(tmp_path / "a").training_data is None
+
+
+def test_without_labels_there_is_no_figure_to_flatter(videos: Path) -> None:
+    model = learnt_from(videos, 5)
+    bare = replace(open_dataset(videos), records=tuple(replace(one, label=None) for one in open_dataset(videos)))
+    assert run(model, FileVideos(bare, model.config.input)).overlap["videos"] == 5
