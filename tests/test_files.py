@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from motionformer.files import check_output, is_special, valid_json, write_csv, write_whole, written_whole
+from motionformer.files import (
+    check_output,
+    is_special,
+    is_stamp_of,
+    stamp_video,
+    valid_json,
+    write_csv,
+    write_whole,
+    written_whole,
+)
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -99,3 +108,12 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         write_whole(tmp_path / "nowhere" / "a.txt", "x")
     assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")
+
+
+def test_a_folder_of_frames_is_known_by_its_stamp_of_version_0_1(tmp_path: Path) -> None:
+    (tmp_path / "1.png").write_bytes(b"1")
+    old = f"1 frames-{(tmp_path / '1.png').stat().st_mtime_ns}"
+    assert is_stamp_of(old, tmp_path)
+    assert is_stamp_of(stamp_video(tmp_path), tmp_path)
+    (tmp_path / "2.png").write_bytes(b"2")
+    assert not is_stamp_of(old, tmp_path)

@@ -110,6 +110,17 @@ def stamp_video(path: Path) -> str:
     return f"{len(frames)} frames-{hashlib.sha256(repr(frames).encode()).hexdigest()[:16]}"
 
 
+def is_stamp_of(stamp: str, path: Path) -> bool:
+    """Whether a video is as it was when `stamp` was made; of a folder of frames also by the stamp of version 0.1."""
+    if stamp == stamp_video(path):
+        return True
+    try:
+        times = [entry.stat().st_mtime_ns for entry in path.iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return False
+    return stamp == f"{len(times)} frames-{max(times, default=0)}"
+
+
 def _target(file: Path) -> Path:
     """Where links lead; a circle of them leads to itself."""
     return Path(os.path.realpath(file))

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from motionformer import create_model
 from motionformer.cli import app
+from tests.video.numbered import write_video
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,9 @@ def test_a_mistake_as_a_user_sees_it(model: str) -> None:
 
 def test_help_has_examples() -> None:
     assert "Examples" in run("--help")
+
+
+def test_repeated_frames_are_told(model: str, tmp_path: Path) -> None:
+    path = write_video(tmp_path / "slow.mp4", num_frames=12, fps=5)
+    out = " ".join(run(str(path), "--model", model, "--at", "40,30").split())
+    assert "the clip shows frames several times" in out

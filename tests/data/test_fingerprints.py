@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.video.numbered import write_images
 
 from motionformer.data.fingerprints import BLOCK, fingerprint_records, fingerprint_video, video_set
 from motionformer.data.record import Record
@@ -73,3 +74,10 @@ def test_written_and_read_it_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "training_data.json").write_text("[]")
     with pytest.raises(ValueError, match=r"training_data\.json: not a list of training videos"):
         TrainingData.load(tmp_path)
+
+
+def test_what_lies_beside_frames_is_not_the_video(tmp_path: Path) -> None:
+    """The reader takes images only: notes and thumbnails make no other video of it."""
+    before = fingerprint_video(write_images(tmp_path / "a", "%03d.png", num_frames=4))
+    (tmp_path / "a" / "notes.txt").write_text("seen")
+    assert fingerprint_video(tmp_path / "a") == before

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn.utils import parametrize, prune
 
 from motionformer import DividedAttention, JointAttention, Motionformer, TrajectoryAttention, create_model
 from motionformer.attention import OrthoformerAttention, record_attention
+from motionformer.evaluation.fingerprint import model_fingerprint
 from motionformer.models import AttendConfig
 
 FEW = AttendConfig("orthoformer", num_prototypes=8)
@@ -274,3 +276,25 @@ with torch.no_grad():
         torch.testing.assert_close(compiled(clip), model(clip), atol=1e-5, rtol=1e-4)
 """
     )
+
+
+def test_wrapped_and_quantised_models_are_not_saved_and_still_evaluated(tmp_path: Path) -> None:
+    """They would be written under names that no model can be loaded from; their fingerprint is one of their weights."""
+    from peft import LoraConfig, inject_adapter_in_model
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    lora = inject_adapter_in_model(LoraConfig(r=2, target_modules=["qkv"]), made("joint"))
+    pruned = made("joint")
+    prune.l1_unstructured(pruned.blocks[0].attn.qkv, "weight", 0.5)
+    int8, other = made("joint"), made("joint")
+    with torch.no_grad():
+        other.blocks[0].attn.qkv.weight[0] *= 2
+    for model in (int8, other):
+        quantize_(model, Int8WeightOnlyConfig())
+    dynamic = torch.ao.quantization.quantize_dynamic(made("joint"), {nn.Linear})
+    for model in (lora, pruned, int8, dynamic):
+        with pytest.raises(ValueError, match="wrapped or quantised"):
+            model.save_pretrained(tmp_path / "m")
+        assert not (tmp_path / "m").exists()
+        assert len(model_fingerprint(model)) == 16
+    assert model_fingerprint(int8) != model_fingerprint(other)

@@ -12,6 +12,7 @@ from motionformer.data import open_dataset
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import AnnotationError, RecipeError, TrainingError
 from motionformer.models.config import ModelConfig
+from motionformer.models.training_data import TrainingData
 from motionformer.models.variants import VARIANTS, create_model
 from motionformer.training.advice import (
     BASIS,
@@ -28,7 +29,8 @@ from motionformer.training.mirroring import describe_mirroring
 from motionformer.training.model import build_config, build_model
 from motionformer.training.opening import open_splits
 from motionformer.training.recipe import Recipe, make_recipe
-from motionformer.training.sources import open_sources
+from motionformer.training.run import held_out_overlap
+from motionformer.training.sources import VideoSource, open_sources
 from motionformer.training.splits import note_shared_files, split_by_class, write_list
 from tests.weights.test_image import timm_weights
 
@@ -420,3 +422,24 @@ def test_one_held_out_video_is_enough(tmp_path: Path) -> None:
     assert (len(planned.train), len(planned.val)) == (8, 8)
     assert planned.steps == 60
     assert planned.notes == ()
+
+
+def test_copies_of_a_video_stay_on_one_side(tmp_path: Path) -> None:
+    """Under another name, in the same folder: held out, they would be known by heart."""
+    write_videos(tmp_path / "moves", "easy", 16, frames=8, size=16)
+    for path in sorted((tmp_path / "moves").rglob("*.mp4")):
+        shutil.copy(path, path.with_name(f"copy-{path.name}"))
+    annotations = open_dataset(tmp_path / "moves")
+    for seed in range(3):
+        train, val = split_by_class(annotations, 0.25, seed)
+        assert not {path.path.name[-9:] for path in train} & {path.path.name[-9:] for path in val}
+        assert held_out_overlap((VideoSource(train), VideoSource(val)), None)["run"] == 0
+
+
+def test_held_out_videos_that_were_trained_on_are_counted(tmp_path: Path) -> None:
+    write_videos(tmp_path / "moves", "easy", 16, frames=8, size=16)
+    train, val = split_by_class(open_dataset(tmp_path / "moves"), 0.25, 0)
+    start = TrainingData(VideoSource(val).video_set()[0])
+    found = held_out_overlap((VideoSource(train), VideoSource(val)), start)
+    assert found == {"videos": len(val), "run": 0, "start": len(val)}
+    assert held_out_overlap((VideoSource(val), VideoSource(val)), None)["run"] == len(val)

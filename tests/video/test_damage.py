@@ -121,6 +121,21 @@ def test_a_stream_goes_on_after_damage_and_says_where(
         assert stream.is_damaged(reported_after + 1)
 
 
+def test_a_stream_says_what_the_container_marks_as_corrupt(tmp_path: Path) -> None:
+    """A transport stream of which a block is zeros: `open_video` refuses it, a stream goes on and tells."""
+    path = write_video(tmp_path / "x.ts", num_frames=48)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 188 * 188 + 60
+    content[middle : middle + 500] = bytes(500)
+    path.write_bytes(content)
+    with pytest.raises(VideoError, match="corrupt"):
+        open_video(path)
+    with stream_video(path) as stream:
+        count = sum(1 for _ in stream.frames)
+    assert stream.damaged_from is not None
+    assert 0 < stream.damaged_from <= count
+
+
 def test_a_frame_that_is_damaged_itself_ends_a_stream(source: Path, tmp_path: Path) -> None:
     path = next(p for seed in range(20) if is_broken(p := damage_packet(source, tmp_path / "y.mp4", 26, seed)))
     with pytest.raises(VideoError, match="is damaged"), stream_video(path) as stream:

@@ -55,6 +55,7 @@ def convert(
     from dataclasses import replace
 
     from motionformer.errors import MotionformerError
+    from motionformer.predict.names import known_labels
     from motionformer.weights import from_image_weights, load_model_with_report
 
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
@@ -74,6 +75,8 @@ def convert(
         model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)
     if labels is not None:
         model.config = replace(model.config, labels=read_labels(labels, model.config.num_classes))
+    elif not from_image:
+        model.config = replace(model.config, labels=known_labels(source, model.config))
     model.save_pretrained(target)
     console = Console(highlight=False, soft_wrap=True)
     console.print(str(report))

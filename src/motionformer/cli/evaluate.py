@@ -92,11 +92,14 @@ def evaluate(
     show: Annotated[int, typer.Option(min=0, help="Classes and failed videos to print.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
+    from dataclasses import replace
+
     from rich.console import Console
 
     from motionformer import evaluation
     from motionformer.evaluation.classes import names_for_lists, order_note
     from motionformer.evaluation.several import joined_processes
+    from motionformer.predict.names import known_labels
     from motionformer.weights import load_model
 
     if pictures and out is None:
@@ -109,6 +112,7 @@ def evaluate(
         kind, root = KindName(run["kind"]), root or run["root"]
     place = find_device(device)
     loaded = load_model(model, protocol=protocol_value(protocol))
+    loaded.config = replace(loaded.config, labels=known_labels(model, loaded.config))
     source = evaluation.open_source(
         data,
         loaded.config.input,

@@ -142,6 +142,14 @@ def _print_trace(trace: "Trace") -> None:
             table.add_row(track.layer, track.head, frames, f"{float(track.map.mass[f]):.0%}", *places)
         table.add_section()
     Console().print(table)
+    clip = trace.clip
+    if len(set(clip.numbers)) < len(clip.numbers):
+        typer.echo(
+            f"note: the clip shows frames several times: {len(set(clip.numbers))} of its {len(clip.numbers)} differ. "
+            "The video is slower than the rate at which clips are sampled, or shorter than a clip."
+        )
+    if clip.damaged:
+        typer.echo("note: the video is damaged where it was read; `motionformer data check` says where.")
     if not all(track.has_peak.all() for track in trace.tracks):
         typer.echo(
             f"near uniform: the peak holds less than {MIN_PEAKEDNESS:.0%} of the frame's map beyond a uniform one, so"

@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from motionformer.data.record import Record
+from motionformer.errors import VideoError
 from motionformer.models.training_data import Span, VideoSet
+from motionformer.video.images import list_frames
 
 BLOCK = 64 * 1024
 MAX_FILES = 500_000
@@ -21,18 +23,20 @@ READERS = 16  # threads: a network's disk answers many at a time
 
 
 def fingerprint_video(path: Path) -> str | None:
-    """Of a file's contents, or of a folder of frames (their number; first, middle and last). None: it is not there."""
+    """Of a file's contents, or of a folder of frames (their number; first, middle and last). None: it is not there, or
+    empty."""
     digest = hashlib.blake2b(digest_size=8)
     try:
         if path.is_dir():
-            with os.scandir(path) as entries:
-                frames = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
+            frames = list_frames(path)  # as the reader sees them: whatever else lies there is not the video
             digest.update(f"{len(frames)} frames".encode())
-            for name in [frames[place] for place in sorted({0, len(frames) // 2, len(frames) - 1})]:
-                _add_file(digest, path / name)
+            for frame in [frames[place] for place in sorted({0, len(frames) // 2, len(frames) - 1})]:
+                _add_file(digest, frame)
+        elif path.stat().st_size == 0:
+            return None
         else:
             _add_file(digest, path)
-    except (OSError, IndexError):
+    except (OSError, VideoError):
         return None
     return digest.hexdigest()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.parts import Scored, open_parts, refuse_others
 from motionformer.evaluation.results import RESULTS, Header, Results
-from motionformer.files import GONE
+from motionformer.files import GONE, is_stamp_of
 
 
 def find_earlier(folder: Path, header: Header, paths: Sequence[str], stamps: Sequence[str]) -> Results | Scored:
@@ -33,7 +33,9 @@ def _still_true(folder: Path, parts: Iterable[Scored], paths: Sequence[str], sta
     done, replaced = Scored(), set[int]()
     for part in parts:
         changed = {index for index, stamp in part.stamps.items() if stamps[index] not in (stamp, GONE)}
-        replaced |= changed & part.scores.keys()
+        replaced |= {
+            index for index in changed & part.scores.keys() if not is_stamp_of(part.stamps[index], Path(paths[index]))
+        }
         done.update(_without_failed(part, changed))
     if replaced:
         raise EvaluationError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from motionformer.evaluation.views import VideoSource
 from motionformer.files import stamp_video
@@ -30,9 +30,26 @@ def model_fingerprint(model: nn.Module) -> str:
                 del kept[key]
         digest.update(json.dumps(kept, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        _add_state(digest, name, tensor)
     return digest.hexdigest()[:16]
+
+
+def _add_state(digest: "hashlib._Hash", name: str, value: Any) -> None:
+    """A tensor by its bytes; a quantised one, or what a quantised layer packs, by its parts."""
+    if isinstance(value, (tuple, list)):
+        for number, part in enumerate(value):
+            _add_state(digest, f"{name}.{number}", part)
+    elif not isinstance(value, Tensor):
+        digest.update(f"{name} {value!r}".encode())
+    elif hasattr(value, "__tensor_flatten__"):
+        for part in value.__tensor_flatten__()[0]:
+            _add_state(digest, f"{name}.{part}", getattr(value, part))
+    elif value.is_quantized:
+        digest.update(f"{name} {value.qscheme()}".encode())
+        _add_state(digest, name, value.dequantize())
+    else:
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def data_fingerprint(source: VideoSource) -> str:

@@ -69,12 +69,26 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub."""
+        self._check_plain()
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRAINING_DATA).unlink(missing_ok=True)  # of another model that was here
         if self.training_data is not None:
             self.training_data.save(folder)
         return super().save_pretrained(save_directory, **{"config": self._as_json(), **options})
+
+    def _check_plain(self) -> None:
+        """Weights of wrapped layers would be written under names, or in kinds, that no model can be loaded from."""
+        with torch.device("meta"):
+            plain = Motionformer(self.config).state_dict()
+        have = self.state_dict()
+        odd = sorted(have.keys() ^ plain.keys()) or [k for k, v in have.items() if type(v) is not Tensor]
+        if odd:
+            raise ValueError(
+                f"this model's layers are wrapped or quantised ({odd[0]} and {len(odd) - 1} more): unwrap them before "
+                "saving (peft: merge_and_unload(); torch.nn.utils.prune.remove; parametrize.remove_parametrizations), "
+                "and quantise after loading."
+            )
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> "Motionformer":

@@ -30,9 +30,10 @@ class Tokens(nn.Module):
 
     def grid(self, clip: Float[Tensor, "b 3 t H W"]) -> Grid:
         """The token grid of a clip, or an error that says what does not divide."""
-        if not clip.is_floating_point():
+        if not isinstance(clip, Tensor) or not clip.is_floating_point():
+            kind = clip.dtype if isinstance(clip, Tensor) else f"a {type(clip).__name__}"
             raise TypeError(
-                f"a model takes normalised floats [b 3 t H W], not {clip.dtype}: bytes become them with "
+                f"a model takes a tensor of normalised floats [b 3 t H W], not {kind}: bytes become them with "
                 "eval_transform(model.config.input), and Predictor takes videos and frames as they are."
             )
         if clip.ndim != 5 or clip.shape[1] != 3:

@@ -80,7 +80,8 @@ def _find_kept(file: Path, wanted: Mapping[str, Any]) -> Entry | None:
     """What the file says it was made from, if it is of this video as it is now; features of another model or kind are
     never taken for these."""
     found = read_about(file)
-    options = sorted(key for key in wanted if key != "stamp" and found.get(key) != wanted[key])
+    compared = {*wanted, "protocol", "sample_by"} - {"stamp"}  # the two are left out where they have their old value
+    options = sorted(key for key in compared if found.get(key) != wanted.get(key))
     if options:
         raise EvaluationError(
             f"{file} holds other features: {', '.join(options)} differ. Give another folder, or leave --resume out to"

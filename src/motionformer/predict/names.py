@@ -111,6 +111,17 @@ def labels_beside(source: str | Path, config: ModelConfig) -> Path | None:
     return DATASETS[key].find(path.parent)
 
 
+def known_labels(source: str | Path, config: ModelConfig) -> tuple[str, ...] | None:
+    """The names of the classes of a single head: in the weights, or of released ones in the data set's own file."""
+    if config.labels is not None or isinstance(config.num_classes, Mapping):
+        return config.labels
+    beside = labels_beside(source, config)
+    key = _dataset_of(config)
+    if beside is None and (key is None or _find_kept(key) is None):
+        return None
+    return tuple(find_names(config, beside)[0][SINGLE])
+
+
 def classes_folder() -> Path:
     """Where names of released models' classes are looked for: `classes` in the folder of downloaded weights."""
     return cache_folder() / "classes"

@@ -91,6 +91,7 @@ def finetune_recipe(
         config = replace(config, attention=wishes.attention)
     if wishes.readout is not None:
         config = replace(config, readout=wishes.readout)
+    config = replace(config, input=replace(config.input, protocol="uniform"))  # a new model, whatever it starts from
     folder = Path(wishes.output or f"runs/{wishes.name}")
     recipe = make_recipe(
         {

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from motionformer.data.fingerprints import fingerprint_records
 from motionformer.data.record import Record, classes_of
 
 
@@ -51,11 +52,17 @@ def count_held(share: float, total: int) -> int:
 
 
 def by_file(records: Iterable[Record], seed: int, base: Path | None) -> list[list[Record]]:
-    """The records of each file, in drawn order."""
-    files: dict[Path, list[Record]] = {}
+    """The records of each file and its copies (files of the same contents), in drawn order."""
+    records = list(records)
+    drawn = sorted({record.path for record in records}, key=lambda path: _draw(path, None, None, seed, base))
+    contents = {
+        record.path: str(record.path) if found is None else found[0]
+        for record, found in zip(records, fingerprint_records(records), strict=True)
+    }
+    units: dict[str, list[Record]] = {contents[path]: [] for path in drawn}  # in the order of the first of them
     for record in records:
-        files.setdefault(record.path, []).append(record)
-    return [files[path] for path in sorted(files, key=lambda path: _draw(path, None, None, seed, base))]
+        units[contents[record.path]].append(record)
+    return list(units.values())
 
 
 def by_piece(records: Iterable[Record], seed: int, base: Path | None) -> list[Record]:

@@ -153,7 +153,7 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
         keep_best=recipe.keep_epoch == "best",
         flush=lambda: flush_loggers(loggers),
     )
-    callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps), checkpoints]
+    callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps, plan.val_clips), checkpoints]
     trainer = make_trainer(recipe, plan, loggers, callbacks, quiet=say.is_quiet)
     model, new = start_model(recipe, names, num_classes_of(names), prepared.config.scoring)
     if recipe.engine.compile:
@@ -202,6 +202,13 @@ def _finish(
     }
     if trainer.is_global_zero:
         learnt = training_data(prepared.sources, module.model.training_data, recipe.keep_epoch == "best")
+        card["held_out_overlap"] = overlap = held_out_overlap(prepared.sources, module.model.training_data)
+        for which, count in (("of this run", overlap["run"]), ("of the model it started from", overlap["start"])):
+            if count:
+                say(
+                    f"note: {count} of {overlap['videos']} held-out videos are training videos {which}: the figure is "
+                    "too good."
+                )
         if learnt.left_out:
             why = f"gone, or more than {MAX_FILES:,}"
             say(f"{learnt.left_out} training videos have no fingerprint in the model ({why}).")
@@ -216,6 +223,18 @@ def training_data(sources: tuple[Source, Source], start: TrainingData | None, ch
     train, left_out = sources[0].video_set()
     made = TrainingData(train, sources[1].video_set()[0] if chosen else VideoSet(), left_out)
     return made if start is None else made | start
+
+
+def held_out_overlap(sources: tuple[Source, Source], start: TrainingData | None) -> dict[str, int]:
+    """How many videos of the validation, by their contents, were trained on: in this run, or by its starting model."""
+    train, held = sources[0].video_set()[0], sources[1].video_set()[0]
+    pieces = [(key, span) for key, spans in held.spans.items() for span in spans]
+    before = VideoSet() if start is None else start.train
+    count = {"run": train, "start": before}
+    return {
+        "videos": len(pieces),
+        **{name: sum(of.overlap(*piece) == "video" for piece in pieces) for name, of in count.items()},
+    }
 
 
 def validation_intervals(metrics: dict[str, int | float], videos: int) -> dict[str, dict[str, float]]:

@@ -4,7 +4,7 @@ Both yield `(i, frame)` in ascending order of time for the frames wanted, and de
 are decoded on the way to a wanted one, which may lean on them, come out with `None`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Literal
 
@@ -63,9 +63,16 @@ def frames_by_order(
     raise VideoError("ends before this frame", frame=target)
 
 
-def decode_all(container: InputContainer, stream: VideoStream, deadline: Deadline) -> Iterator[VideoFrame]:
-    """Every frame of a freshly opened container, in the order shown."""
+def decode_all(
+    container: InputContainer,
+    stream: VideoStream,
+    deadline: Deadline,
+    on_corrupt: Callable[[], None] = lambda: None,
+) -> Iterator[VideoFrame]:
+    """Every frame of a freshly opened container, in the order shown; a packet that is marked as corrupt is told."""
     for packet in read_packets(container, stream, deadline):
+        if packet.is_corrupt:
+            on_corrupt()
         yield from packet.decode()
 
 

@@ -47,6 +47,10 @@ class FrameStream:
     damaged_from: int | None = None
     """The first frame that came out after the decoder had reported damage: this one and those after it may show it."""
 
+    def mark_damaged(self, frame: int) -> None:
+        """Damage was reported before `frame` came out; what was reported before stays."""
+        self.damaged_from = frame if self.damaged_from is None else self.damaged_from
+
     def is_damaged(self, end: int) -> bool:
         """Whether frames before frame `end` may show damage."""
         return self.damaged_from is not None and self.damaged_from < end
@@ -88,8 +92,12 @@ class _File:
 
     def decode(self, found: FrameStream) -> Iterator[VideoFrame]:
         count = 0
+
+        def mark() -> None:
+            found.mark_damaged(count)
+
         try:
-            for frame in decode_all(self.container, self.stream, Deadline(None)):
+            for frame in decode_all(self.container, self.stream, Deadline(None), mark):
                 yield frame
                 count += 1
         except av.FFmpegError as error:
@@ -97,7 +105,7 @@ class _File:
                 raise
         else:
             return
-        found.damaged_from = count
+        found.mark_damaged(count)
         self.close()
         self._open(LENIENT)
         yield from islice(decode_all(self.container, self.stream, Deadline(None)), count, None)
