@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 TRAIN_HELP = """Train the model that a recipe describes, or go on where a killed run of it stopped.
 
 RECIPE is a YAML file, or the name of a recipe that comes with the package (`motionformer recipes` lists them);
-`key=value` changes what it says. The run's folder (`output`, by default `runs/NAME`) gets the model, its metrics, checkpoints and a run card. The same
-command again continues after a kill, exactly; a finished run is not repeated.
+`key=value` changes what it says. The run's folder (`output`, by default `runs/NAME`) gets the model, its metrics,
+checkpoints and a run card. The same command again continues after a kill, exactly; a finished run is not repeated.
 
 **Examples**
 

@@ -189,9 +189,12 @@ def _make_rows(file: Path) -> Iterator[RecipeRow]:
         like = row.get("like", "")
         if like not in settings:
             raise RecipeError(f"row {name!r} is like {like!r}, which is no row above it.", file)
-        settings[name] = _override(settings[like], row.get("overrides", {}))
+        settings[name] = _override(settings[like], row.get("overrides", {}), file, f"row {name!r}")
         notes[name] = notes[like] + ((row["note"],) if "note" in row else ())
-        said = {key: row[key] for key in (*_REQUIRED, "ran") if key in row}
+        if not isinstance(row["gmacs"], int | float):
+            raise RecipeError(f"row {name!r}: gmacs ({row['gmacs']!r}) must be a number.", file)
+        said: dict[str, Any] = {key: str(row[key]) for key in (*_REQUIRED, "ran") if key in row}
+        said["gmacs"] = float(row["gmacs"])
         full_name = f"{file.stem}/{name}"
         values = {"name": full_name, **settings[name]}
         yield RecipeRow(full_name, family["dataset"], values=values, notes=notes[name], **said)
@@ -207,7 +210,7 @@ def _check_keys(found: Any, required: tuple[str, ...], allowed: tuple[str, ...],
         raise RecipeError(f"{what} {' and '.join(said)}.", file)
 
 
-def _override(values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+def _override(values: dict[str, Any], overrides: dict[str, Any], file: Path, what: str) -> dict[str, Any]:
     """`values` with dotted keys changed, as `key=value` does on the command line."""
     made = deepcopy(values)
     for key, value in overrides.items():
@@ -215,7 +218,10 @@ def _override(values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, An
         inner = made
         for part in path:
             inner = inner.setdefault(part, {})
-        inner[last] = _override(inner[last], value) if isinstance(value, dict) and last in inner else deepcopy(value)
+            if not isinstance(inner, dict):
+                raise RecipeError(f"{what} overrides {key}, but {part} is no group of keys.", file)
+        nested = isinstance(value, dict) and isinstance(inner.get(last), dict)
+        inner[last] = _override(inner[last], value, file, what) if nested else deepcopy(value)
     return made
 
 
