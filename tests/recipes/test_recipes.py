@@ -1,5 +1,6 @@
-"""Every recipe file: it loads, its model can be built, and its header says what the code computes."""
+"""Every recipe of the package: it loads, its model can be built, and its row says what the code computes."""
 
+import hashlib
 import json
 import re
 from dataclasses import fields, is_dataclass, replace
@@ -9,17 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
+from typer.testing import CliRunner
 
+from motionformer.cli import app
 from motionformer.costs import paper_macs
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
-from motionformer.training import shipped
+from motionformer.training import families
+from motionformer.training.families import find_row, recipe_rows
+from motionformer.training.folder import _flat
 from motionformer.training.model import build_config
 from motionformer.training.recipe import Recipe, load_recipe
-from motionformer.training.shipped import find_recipe, shipped_recipes
 from motionformer.training.sources import _rand_augment, open_sources
 from motionformer.video.transforms import RandAugment, eval_transform
 from motionformer.weights.released import RELEASED
@@ -27,7 +30,8 @@ from tests.parity_files import PARITY
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-RECIPES = shipped_recipes()
+RECIPES = recipe_rows()
+HERE = Path(__file__).parent
 OFFICIAL: dict[str, dict[str, Any]] = json.loads((PARITY / "released_training.json").read_text())["official"]
 NUM_CLASSES: dict[str, int | dict[str, int]] = {
     "k400": 400,
@@ -40,33 +44,15 @@ NUM_CLASSES: dict[str, int | dict[str, int]] = {
 
 @cache
 def load(name: str) -> tuple[Recipe, ModelConfig]:
-    recipe = load_recipe(RECIPES[name])
+    recipe = load_recipe(name)
     return recipe, build_config(recipe, NUM_CLASSES[name.partition("/")[0]])
-
-
-def header(name: str) -> dict[str, str]:
-    """`key: text` of the comments on top; a deeper indented line continues the one before."""
-    found: dict[str, str] = {}
-    key = ""
-    for line in RECIPES[name].read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        start = re.match(r"# (row|command|expected|cost|run here): +(.*)", line)
-        if start:
-            key = start[1]
-            found[key] = start[2]
-        elif key and line.startswith("#     "):
-            found[key] += " " + line.lstrip("# ")
-        else:
-            key = ""
-    return found
 
 
 def test_there_is_one_for_every_model_and_data_set() -> None:
     for dataset in ("k400", "k600", "ssv2", "epic"):
         assert {f"{dataset}/{kind}" for kind in ("joint", "divided", "base", "hr", "l")} <= RECIPES.keys()
     for dataset in ("k400", "ssv2"):
-        rows = " ".join(header(name)["row"] for name in RECIPES if name.startswith(dataset))
+        rows = " ".join(row.paper for row in recipe_rows(dataset).values())
         assert {"T2", "T3a", "T3b", "T3c", "T3d", "T4", "T6", "A1", "A2"} <= set(re.findall(r"[TA]\d[a-d]?", rows))
 
 
@@ -74,18 +60,12 @@ def test_there_is_one_for_every_model_and_data_set() -> None:
 def test_builds_and_says_so(name: str) -> None:
     recipe, config = load(name)
     assert recipe.name == name  # so names are unique, and a run's folder is found by its recipe's name
-    top = header(name)
-    assert set(top) == {"row", "command", "expected", "cost", "run here"}
-    assert top["command"].startswith(f"motionformer train {name}")
-    assert RECIPES[name].read_text(encoding="utf-8").startswith(f"# {name}: ")
-
-    gmacs = re.match(r"([\d.]+) G multiply-adds a view", top["cost"])
-    assert gmacs is not None
-    digits = len(gmacs[1].partition(".")[2])
-    assert f"{paper_macs(config) / 1e9:.{digits}f}" == gmacs[1]
-    epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
-    assert f" {epochs}, {recipe.global_batch} clips a step" in top["cost"]
-    assert f"{recipe.test.views * recipe.test.crops} view" in top["cost"]
+    row = RECIPES[name]
+    assert row.cost == f"{paper_macs(config) / 1e9:.{len(row.cost.partition('.')[2])}f}"
+    assert row.command.startswith(f"motionformer train {name}")
+    assert (config.input.frames, config.input.height) == tuple(map(int, re.findall(r"^\d+|\d+(?= px)", row.clip)))
+    assert ("segments" if "segment" in row.clip else "stride") == config.input.sampling
+    assert f" at stride {config.input.stride} of" in row.clip or config.input.sampling == "segments"
     assert (config.input.views, config.input.crops) == (recipe.test.views, recipe.test.crops)
 
 
@@ -180,7 +160,7 @@ def test_the_docs_list_what_remains_different_row_by_row() -> None:
             *(["stride"] if theirs["stride"] not in (load(row_of(file))[1].input.stride, None) else []),
         ]
         row = row_of(file)
-        assert f"| `{file}` | [`{row}`](../recipes/{row}.yaml) | {', '.join(found)} |" in page
+        assert f"| `{file}` | [`{row}`](../recipes/{row.partition('/')[0]}.yaml) | {', '.join(found)} |" in page
         assert load(row)[0].engine.precision == "bf16-mixed"
         assert load(row)[0].model.start.startswith("k400_" if start else "google/vit-base-patch16-224")
 
@@ -223,55 +203,113 @@ def test_every_key_is_explained(key: str) -> None:
     assert re.search(rf"^\| `{re.escape(key)}` \| .{{15,}} \|$", DOC, re.MULTILINE), f"docs/recipes.md lacks {key}"
 
 
-def test_every_recipe_is_in_the_docs() -> None:
-    for name in RECIPES:
-        assert f"[`{name}`](../recipes/{name}.yaml)" in DOC
-        assert f"| {header(name)['expected']} |" in DOC
-    assert len(re.findall(r"\]\(\.\./recipes/\w+/[\w-]+\.yaml\)", DOC)) == len(RECIPES)
+def test_the_tables_of_the_docs_are_those_of_the_rows() -> None:
+    made = CliRunner().invoke(app, ["recipes", "--markdown"]).output
+    assert len(re.findall(r"^\| `\w+/", made, re.MULTILINE)) == len(RECIPES)
+    assert DOC.endswith(f"from the rows.\n\n{made}"), "put `motionformer recipes --markdown` under All recipes"
 
 
-def test_no_key_is_written_twice() -> None:
-    class Strict(yaml.SafeLoader):
-        pass
+def settled(recipe: Recipe) -> dict[str, Any]:
+    """What a recipe says beyond the defaults, by dotted key: a key that is added later changes nothing."""
+    default = _flat(Recipe("").to_dict())
+    return {key: value for key, value in sorted(_flat(recipe.to_dict()).items()) if default.get(key) != value}
 
-    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[object, object]:
-        keys = [loader.construct_object(key) for key, _ in node.value]
-        assert len(keys) == len(set(keys)), keys
-        return loader.construct_mapping(node, deep=True)
 
-    Strict.add_constructor("tag:yaml.org,2002:map", mapping)
-    for file in RECIPES.values():
-        yaml.load(file.read_text(encoding="utf-8"), Strict)
+def test_a_row_is_what_its_file_was() -> None:
+    """Before families each recipe was a file of its own. Run folders compare these values, so they stay."""
+    for name, values in json.loads((HERE / "files.json").read_text()).items():
+        assert settled(load(name)[0]) == values
+    digests = json.loads((HERE / "digests.json").read_text())
+    assert len(digests) == 99
+    for name, digest in digests.items():
+        text = json.dumps(settled(load(name)[0]), sort_keys=True)
+        assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest, name
 
 
 def test_a_recipe_is_found_by_name_and_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert find_recipe("motion/easy") == find_recipe("recipes/motion/easy.yaml") == find_recipe("motion/easy.yaml")
-    mine = tmp_path / "easy.yaml"
-    mine.write_text("name: mine", encoding="utf-8")
-    assert find_recipe(mine) == mine
-    monkeypatch.setattr(shipped, "PLACES", (tmp_path / "none", tmp_path))
-    assert shipped_recipes() == {"easy": mine}
-    assert find_recipe("easy") == mine
+    easy = load_recipe("motion/easy")
+    for name in ("recipes/motion/easy.yaml", "motion/easy.yaml", ROOT / "recipes" / "motion" / "easy.yaml"):
+        assert load_recipe(name) == easy
+    Path("motion").mkdir()
+    Path("motion/easy").write_text("name: mine", encoding="utf-8")
+    assert load_recipe("motion/easy") == Recipe("mine")  # a file of yours comes first
+
+
+def test_a_recipe_that_is_printed_is_a_file(tmp_path: Path) -> None:
+    for name in ("k600/hr", "ssv2/a1-divided-stride-3", "motion/easy"):
+        mine = tmp_path / "mine.yaml"
+        mine.write_text(find_row(name).header() + load(name)[0].to_yaml(), encoding="utf-8")
+        assert load_recipe(mine) == load(name)[0]
 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("motion/esay", "Did you mean motion/easy"),
-        ("motion", "a folder of recipes: motion/easy"),
+        ("motion", "a family of recipes: motion/easy"),
+        ("/elsewhere/recipes/k400/base.yaml", "no such file"),  # not ours in its place
         ("something-else.yaml", "in epic/, k400/, k600/, motion/, ssv2/"),
+        (ROOT / "recipes" / "k400.yaml", "is a family of recipes, not one"),
     ],
 )
-def test_a_name_that_is_none(name: str, hint: str) -> None:
+def test_a_name_that_is_none(name: str | Path, hint: str) -> None:
     with pytest.raises(RecipeError, match=hint):
-        find_recipe(name)
+        load_recipe(name)
+
+
+FAMILY = """
+dataset: Mine
+note: of all
+settings: {epochs: 3, model: {variant: joint-tiny, changes: {attend: {kind: nystrom, num_prototypes: 9}}}}
+rows:
+  one: {what: a, paper: none, expected: none, gmacs: 1, note: of one}
+  two: {like: one, what: b, paper: none, expected: none, gmacs: 2, ran: all, note: of two, overrides: OVERRIDES}
+"""
+
+
+def test_a_row_overrides_the_row_it_is_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = "{epochs: 4, model.changes.attend: {num_prototypes: 5}, model.changes.input.stride: 2}"
+    (tmp_path / "mine.yaml").write_text(FAMILY.replace("OVERRIDES", changes), encoding="utf-8")
+    monkeypatch.setattr(families, "PLACES", (tmp_path / "none", tmp_path))
+    rows = recipe_rows("mine")
+    one, two = load_recipe("mine/one"), load_recipe("mine/two", ["seed=3"])
+    assert (one.name, one.epochs, two.epochs, two.seed) == ("mine/one", 3, 4, 3)
+    assert one.model.changes == {"attend": {"kind": "nystrom", "num_prototypes": 9}}
+    assert two.model.changes == {"attend": {"kind": "nystrom", "num_prototypes": 5}, "input": {"stride": 2}}
+    assert two.model.variant == "joint-tiny"
+    assert rows["mine/two"].notes == ("of all", "of one", "of two")
+    assert (rows["mine/one"].ran[:7], rows["mine/two"].ran) == ("nothing", "all")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "hint"),
+    [
+        ("like: one", "like: three", "row 'two' is like 'three', which is no row above it"),
+        ("like: one", "lke: one", "row 'two' has lke, which it cannot have"),
+        ("gmacs: 2, ", "", "row 'two' lacks gmacs"),
+        ("gmacs: 2, ", "gmacs: many, ", r"row 'two': gmacs \('many'\) must be a number"),
+        ("dataset: Mine", "datset: Mine", "a family lacks dataset and has datset"),
+        ("  two:", "  one:", "is not YAML.*duplicate key one"),
+        ("{epochs: 4}", "{epohcs: 4}", "mine/two: Key 'epohcs' not in 'Recipe'"),
+        ("{epochs: 4}", "{epochs.of: 4}", "row 'two' overrides epochs.of, but epochs is no group of keys"),
+    ],
+)
+def test_a_family_that_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, hint: str
+) -> None:
+    text = FAMILY.replace("OVERRIDES", "{epochs: 4}")
+    assert before in text
+    (tmp_path / "mine.yaml").write_text(text.replace(before, after), encoding="utf-8")
+    monkeypatch.setattr(families, "PLACES", (tmp_path,))
+    with pytest.raises(RecipeError, match=f"(?s){hint}"):
+        load_recipe("mine/two")
 
 
 @pytest.mark.parametrize("stride", [1, 3])
 def test_a_stride_of_the_motion_benchmark_leaves_frames_out(stride: int) -> None:
     """Larger strides show the same scenes moving faster."""
-    recipe = load_recipe(find_recipe("motion/easy"), [f"model.changes.input.stride={stride}"])
+    recipe = load_recipe("motion/easy", [f"model.changes.input.stride={stride}"])
     spec = build_config(recipe, 8).input
     items = open_sources(recipe)[1].validation_items(recipe, spec)
     every = MotionBenchmark("easy", "val", 512, frames=7 * stride + 1, size=48)[5].frames

@@ -12,14 +12,13 @@ from motionformer.reproduce import EXPERIMENTS
 from motionformer.reproduce.experiments import find_experiment
 from motionformer.training.model import build_config
 from motionformer.training.recipe import load_recipe
-from motionformer.training.shipped import find_recipe
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda one: one.id)
 def test_every_row_is_a_recipe(experiment: object) -> None:
     configs = {}
     for row in (*experiment.cpu, *experiment.paper):
-        recipe = load_recipe(find_recipe(row.recipe), row.changes)
+        recipe = load_recipe(row.recipe, row.changes)
         configs[row.label] = build_config(recipe, 8, tuple("abcdefgh"))
     here = [configs[row.label] for row in experiment.cpu]
     assert len(set(map(str, here))) == len(here), "two rows are the same model"

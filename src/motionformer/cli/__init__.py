@@ -22,6 +22,7 @@ from motionformer.cli import (
     info,
     lra,
     predict,
+    recipes,
     reproduce,
     serve,
     trace,
@@ -59,6 +60,7 @@ def _options(
 
 app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command(help=train.TRAIN_HELP)(train.train)
+app.command(help=recipes.RECIPES_HELP)(recipes.recipes)
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=predict.PREDICT_HELP)(predict.predict)
 app.command(help=features.FEATURES_HELP)(features.features)

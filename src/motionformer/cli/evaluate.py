@@ -158,13 +158,12 @@ def _find_run(recipe: str) -> dict[str, Any]:
     """The model and the test of a recipe that was trained."""
     from motionformer.training.recipe import load_recipe
     from motionformer.training.run import find_finished
-    from motionformer.training.shipped import find_recipe
     from motionformer.weights import RELEASED
     from motionformer.weights.shipped import SHIPPED
 
     if recipe in SHIPPED or recipe in RELEASED or (Path(recipe) / "config.json").exists():
         raise typer.BadParameter(f"{recipe} is a model; say what to evaluate it on.", param_hint="DATA")
-    loaded = load_recipe(find_recipe(recipe))
+    loaded = load_recipe(recipe)
     finished = find_finished(loaded)
     if finished is None:
         raise typer.BadParameter(

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 TRAIN_HELP = """Train the model that a recipe describes, or go on where a killed run of it stopped.
 
-RECIPE is a YAML file, or the name of a recipe that comes with the package; `key=value` changes what it says. The
-run's folder (`output`, by default `runs/NAME`) gets the model, its metrics, checkpoints and a run card. The same
-command again continues after a kill, exactly; a finished run is not repeated.
+RECIPE is a YAML file, or the name of a recipe that comes with the package (`motionformer recipes` lists them);
+`key=value` changes what it says. The run's folder (`output`, by default `runs/NAME`) gets the model, its metrics,
+checkpoints and a run card. The same command again continues after a kill, exactly; a finished run is not repeated.
 
 **Examples**
 
@@ -23,9 +23,9 @@ command again continues after a kill, exactly; a finished run is not repeated.
 
     motionformer train motion/easy seed=1 output=runs/easy-1
 
-    motionformer train recipes/k400/base.yaml data.train=/data/k400 engine.max_clips=8 --dry-run
+    motionformer train k400/base data.train=/data/k400 engine.max_clips=8 --dry-run
 
-    motionformer train recipes/motion/easy.yaml model.variant=joint-tiny --print
+    motionformer train motion/easy model.variant=joint-tiny --print
 """
 
 
@@ -38,13 +38,10 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the run card as JSON.")] = False,
 ) -> None:
     from motionformer.training.recipe import load_recipe
-    from motionformer.training.shipped import find_recipe
 
-    loaded = load_recipe(find_recipe(recipe), overrides or [])
+    loaded = load_recipe(recipe, overrides or [])
     if print_recipe:
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml(OmegaConf.create(loaded.to_dict())), end="")
+        print(loaded.to_yaml(), end="")
         return
     from motionformer.training.run import prepare
     from motionformer.training.run import train as run_training

@@ -26,7 +26,6 @@ from motionformer.evaluation import FileVideos, Results, evaluate, print_summary
 from motionformer.trace import PathErrors, path_error
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import FinishedRun, train
-from motionformer.training.shipped import find_recipe
 from motionformer.weights import load_model
 
 RECIPE = "motion/easy"
@@ -56,7 +55,7 @@ def run_demo(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say = _speaker(quiet)
-    recipe = replace(load_recipe(find_recipe(RECIPE), overrides), output=str(folder / "run"))
+    recipe = replace(load_recipe(RECIPE, overrides), output=str(folder / "run"))
     level = _level(recipe)
 
     say(f"1/4  {num_videos} test videos: {folder / 'videos'}")

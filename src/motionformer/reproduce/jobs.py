@@ -19,7 +19,6 @@ from motionformer.training.finetune import write_lists
 from motionformer.training.folder import refuse_other_recipe
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import train
-from motionformer.training.shipped import find_recipe
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def make_recipe(job: Job, *, write: bool = False) -> Recipe:
     """The recipe of a job; `write` its lists of videos, where they are the user's."""
     changes = [*job.changes, f"seed={job.seed}"]
     if job.videos is None:
-        return load_recipe(find_recipe(job.row.recipe), [*job.row.changes, *changes, f"output={job.folder}"])
+        return load_recipe(job.row.recipe, [*job.row.changes, *changes, f"output={job.folder}"])
     planned = plan_row(job.row, job.videos, job.folder, changes)
     if write:
         write_lists(planned)

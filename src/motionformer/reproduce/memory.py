@@ -7,7 +7,6 @@ from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
 from motionformer.training.model import build_config
 from motionformer.training.recipe import load_recipe
-from motionformer.training.shipped import find_recipe
 
 TABLE = {
     "exact": ("base", 7.4),
@@ -35,7 +34,7 @@ def measure_memory(experiment: Experiment, request: Request) -> Outcome:
     chosen = request.choose(TABLE)
     bytes_of = {}
     for label in dict.fromkeys((EXACT, *chosen)):
-        bytes_of[label] = training_step_peak(build_config(load_recipe(find_recipe(f"k400/{TABLE[label][0]}")), 400))
+        bytes_of[label] = training_step_peak(build_config(load_recipe(f"k400/{TABLE[label][0]}"), 400))
         request.tell(f"{label}: {bytes_of[label] / 1e6:,.0f} MB")
     ratios = [
         Line(label, (bytes_of[label] / bytes_of[EXACT],), group=RATIO, paper=f"{TABLE[label][1] / TABLE[EXACT][1]:.2f}")

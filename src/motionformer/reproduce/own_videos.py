@@ -13,7 +13,6 @@ from motionformer.training.advice import BASIS, Wishes, config_changes
 from motionformer.training.finetune import FineTuning, plan_finetune
 from motionformer.training.model import build_config
 from motionformer.training.recipe import load_recipe
-from motionformer.training.shipped import find_recipe
 
 EPOCHS = 10
 """A quarter of what `finetune` takes from random weights: a table is many runs."""
@@ -29,7 +28,7 @@ def plan_row(row: Row, videos: Path, folder: Path, changes: Sequence[str]) -> Fi
 
 def _model_of(row: Row) -> Iterator[str]:
     """Keys of a recipe that make the model of the row out of the one that `finetune` chooses."""
-    config = build_config(load_recipe(find_recipe(row.recipe), row.changes), 1)
+    config = build_config(load_recipe(row.recipe, row.changes), 1)
     chosen = {key: value for key, value in config_changes(config).items() if key in OF_THE_ROW}
     yield from _flat("model.changes", chosen)
     if config.input.frames != VARIANTS[BASIS].input.frames:

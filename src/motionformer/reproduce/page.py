@@ -1,13 +1,12 @@
 """The page of all tables: the paper's figure, ours at this scale, what was run. Made from outcomes, never by hand."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from motionformer.errors import RecipeError
 from motionformer.reproduce.experiments import EXPERIMENTS, Experiment, Row
 from motionformer.reproduce.outcome import Line, Outcome, by_group, read_outcome
-from motionformer.training.shipped import shipped_recipes
+from motionformer.training.families import find_row
 
 DATA = {"k400": "K400", "ssv2": "SSv2"}
 HEAD = """# The paper's tables, and what was run of them
@@ -136,8 +135,5 @@ def _published(row: Row) -> str:
 
 
 def _expected(recipe: str) -> str:
-    """What the header of a recipe says is to be expected, without its source."""
-    text = shipped_recipes()[recipe].read_text(encoding="utf-8")
-    found = re.search(r"^# expected: (.*?)(?=^# \w[\w ]*:)", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, recipe
-    return re.sub(r"\s*\n#\s*", " ", found[1]).strip().partition(" (")[0]
+    """What a recipe says is to be expected, without its source."""
+    return find_row(recipe).expected.partition(" (")[0]

@@ -1,7 +1,7 @@
 """A recipe becomes a trained model: recipe → plan → Lightning's Trainer, configured and not re-implemented.
 
     from motionformer.training import load_recipe, train
-    finished = train(load_recipe("recipes/motion/easy.yaml", ["seed=1"]))
+    finished = train(load_recipe("motion/easy", ["seed=1"]))
 
 Start reading in `run.py`. Lightning is imported when `train` is first used.
 """

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from motionformer.errors import TrainingError
 from motionformer.files import write_whole
 from motionformer.training.card import CARD
@@ -37,7 +35,7 @@ def claim_folder(recipe: Recipe) -> Iterator[None]:
     with alone_in(recipe.folder):
         if is_first_process():
             refuse_other_recipe(recipe)
-            write_whole(recipe.folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
+            write_whole(recipe.folder / RECIPE, recipe.to_yaml())
         yield
 
 

@@ -1,10 +1,10 @@
-"""A recipe: everything that decides a training run, in one file. Nothing is configured twice, nothing is implied.
+"""A recipe: everything that decides a training run. Nothing is configured twice, nothing is implied.
 
-    recipe = load_recipe("recipes/motion/easy.yaml", ["optimiser.lr=1e-3", "seed=1"])
+    recipe = load_recipe("motion/easy", ["optimiser.lr=1e-3", "seed=1"])
 
-The file is YAML over these dataclasses; an unknown or misspelt key is an error that names it. What follows from the
-machine (clips a device, accumulation, steps, the scaled learning rate) is not here: `plan.py` derives it. Knows
-nothing of Lightning.
+It is YAML over these dataclasses, a file of its own or a row of a family (`families.py`); an unknown or misspelt key is
+an error that names it. What follows from the machine (clips a device, accumulation, steps, the scaled learning rate) is
+not here: `plan.py` derives it. Knows nothing of Lightning.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from motionformer.errors import RecipeError
+from motionformer.training.families import find_row, read_mapping
 from motionformer.video.transforms.randaugment import operation_names
 
 
@@ -159,22 +159,32 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def to_yaml(self) -> str:
+        """The recipe in full, as a file has it."""
+        return OmegaConf.to_yaml(OmegaConf.create(self.to_dict()))
 
-def load_recipe(file: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe in `file`, changed by `a.b=c` overrides."""
-    file = Path(file)
-    try:
-        text: Any = OmegaConf.create(file.read_text(encoding="utf-8"))
-    except AssertionError:  # OmegaConf's word for a lone number
-        text = None
-    except FileNotFoundError as error:
-        raise RecipeError("no such recipe.", file) from error
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise RecipeError(f"is not YAML: {error}", file) from error
-    if not OmegaConf.is_dict(text):
-        advice = "`motionformer train motion/easy --print` shows one"
-        raise RecipeError(f"is no recipe, which has lines `key: value`; {advice}.", file)
-    return _merge(text, overrides, file)
+
+def load_recipe(recipe: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe, with nothing left to defaults.
+
+    Args:
+        recipe: your YAML file, or the name of one that comes with the package: `k400/base`.
+        overrides: `key=value` changes to it; `key=` makes a text empty.
+
+    Raises:
+        RecipeError: there is no such recipe, or it has an unknown key or a value that no run can mean.
+
+    Example:
+        `load_recipe("motion/easy", ["optimiser.lr=1e-3", "seed=1"])`
+    """
+    file = Path(recipe).expanduser()
+    if not file.is_file():
+        row = find_row(file)
+        return _merge(OmegaConf.create(row.values), overrides, row.name)
+    values = read_mapping(file)
+    if "rows" in values:
+        raise RecipeError("is a family of recipes, not one: `motionformer recipes` lists the names of its rows.", file)
+    return _merge(values, overrides, file)
 
 
 def make_recipe(values: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:
@@ -184,20 +194,20 @@ def make_recipe(values: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe
 
 def write_recipe(recipe: Recipe, file: Path) -> None:
     """The recipe in full, with nothing left to defaults."""
-    file.write_text(OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())), encoding="utf-8")
+    file.write_text(recipe.to_yaml(), encoding="utf-8")
 
 
-def _merge(values: Any, overrides: Sequence[str], file: Path | None) -> Recipe:
+def _merge(values: Any, overrides: Sequence[str], where: str | Path | None) -> Recipe:
     wrong = [override for override in overrides if "=" not in override]
     if wrong:
-        raise RecipeError(f"{wrong[0]!r} is not of the form key=value.", file)
+        raise RecipeError(f"{wrong[0]!r} is not of the form key=value.", where)
     changes = [f"{override}''" if override.endswith("=") else override for override in overrides]  # key= is empty
     try:
         merged = OmegaConf.merge(OmegaConf.structured(Recipe), values, OmegaConf.from_dotlist(changes))
         made = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        advice = "; `motionformer train motion/easy --print` shows every key"
-        raise RecipeError(f"{_first_lines(error)}{advice}.", file) from error
+        advice = "; `motionformer recipes --show motion/easy` shows every key"
+        raise RecipeError(f"{_first_lines(error)}{advice}.", where) from error
     assert isinstance(made, Recipe)
     return made
 
