@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from motionformer.davis.layout import Sequence
-    from motionformer.davis.run import Evaluation
-    from motionformer.davis.score import ObjectScore
+    from motionformer.experiments.davis.layout import Sequence
+    from motionformer.experiments.davis.run import Evaluation
+    from motionformer.experiments.davis.score import ObjectScore
 
     Done = tuple[Sequence, list[ObjectScore], float | None]
 
@@ -67,9 +67,9 @@ def evaluate(
     overlay: Annotated[Path | None, typer.Option(help="Write an mp4 a sequence here.")] = None,
     json: JsonOption = False,
 ) -> None:
-    from motionformer.davis.layout import find_sequences
-    from motionformer.davis.places import check_evaluate_places
-    from motionformer.davis.run import evaluate as follow
+    from motionformer.experiments.davis.layout import find_sequences
+    from motionformer.experiments.davis.places import check_evaluate_places
+    from motionformer.experiments.davis.run import evaluate as follow
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     check_evaluate_places(sequences, masks, overlay)
@@ -99,8 +99,8 @@ def score(
     single_object: SingleOption = False,
     json: JsonOption = False,
 ) -> None:
-    from motionformer.davis.layout import find_sequences
-    from motionformer.davis.run import score_folders
+    from motionformer.experiments.davis.layout import find_sequences
+    from motionformer.experiments.davis.run import score_folders
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     with _progress() as progress:
@@ -129,8 +129,8 @@ def _take(running: "Iterable[Done]") -> "tuple[list[Done], BaseException | None]
 
 def _print_done(done: "list[Done]", error: BaseException | None, total: int, as_json: bool) -> None:
     """The figures of what is done; then the error, if one was in the way of the rest."""
-    from motionformer.davis.run import Evaluation
-    from motionformer.davis.score import Scores
+    from motionformer.experiments.davis.run import Evaluation
+    from motionformer.experiments.davis.score import Scores
 
     if done:
         each = [seconds for _, _, seconds in done if seconds is not None]

@@ -23,7 +23,7 @@ def demo(
     changes: Annotated[list[str] | None, typer.Argument(help="key=value …", metavar="[KEY=VALUE]...")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say only where the report is.")] = False,
 ) -> None:
-    from motionformer.demo import run_demo
+    from motionformer.experiments.demo import run_demo
 
     done = run_demo(folder, overrides=tuple(changes or ()), quiet=quiet)
     from motionformer.evaluation.intervals import show_share

@@ -13,7 +13,7 @@ from motionformer.cli.predict import DeviceOption
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from motionformer.lra.costs import Cost
+    from motionformer.experiments.lra.costs import Cost
 
 app = typer.Typer(help="Long Range Arena: long sequences, any way to compute attention.", no_args_is_help=True)
 
@@ -84,7 +84,7 @@ def make(
         typer.Option(help="ListOps: tokens, more than / fewer than.", show_default="500 2000, as published"),
     ] = None,
 ) -> None:
-    from motionformer.lra import listops, pathfinder
+    from motionformer.experiments.lra import listops, pathfinder
 
     module = listops if task is MadeTask.listops else pathfinder
     counts = {split: count or module.SPLITS[split] for split, count in (("train", train), ("val", dev), ("test", test))}
@@ -139,8 +139,8 @@ def train(
 
     import torch
 
-    from motionformer.lra import Run, find_task, make_attend
-    from motionformer.lra import train as train_model
+    from motionformer.experiments.lra import Run, find_task, make_attend
+    from motionformer.experiments.lra import train as train_model
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -202,8 +202,8 @@ def costs(
 ) -> None:
     from dataclasses import asdict
 
-    from motionformer.lra.attends import COMPARED
-    from motionformer.lra.costs import compare_costs
+    from motionformer.experiments.lra.attends import COMPARED
+    from motionformer.experiments.lra.costs import compare_costs
 
     rows = compare_costs((*COMPARED, "exact-stored"), memory_batch=batch if memory else None)
     if as_json:

@@ -57,11 +57,11 @@ def reproduce(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.reproduce.experiments import find_experiment
+    from motionformer.experiments.tables.experiments import find_experiment
 
     console = Console()
     if page is not None:
-        from motionformer.reproduce.page import write_page
+        from motionformer.experiments.tables.page import write_page
 
         console.print(str(write_page(page)), soft_wrap=True, highlight=False)
         return
@@ -69,9 +69,9 @@ def reproduce(
         _list(console, as_json)
         return
     experiment = find_experiment(name)
-    from motionformer.reproduce.card import write_outcome
-    from motionformer.reproduce.request import Request
-    from motionformer.reproduce.run import run_experiment
+    from motionformer.experiments.tables.card import write_outcome
+    from motionformer.experiments.tables.request import Request
+    from motionformer.experiments.tables.run import run_experiment
 
     request = Request(
         out,
@@ -108,7 +108,7 @@ def _show(experiment: Any, outcome: Any, files: list[Path], console: Any, as_jso
 
     from rich.markdown import Markdown
 
-    from motionformer.reproduce.card import to_markdown
+    from motionformer.experiments.tables.card import to_markdown
 
     if as_json:
         print(json.dumps(outcome.to_dict(), indent=1))
@@ -123,7 +123,7 @@ def _list(console: Any, as_json: bool) -> None:
 
     from rich.table import Table
 
-    from motionformer.reproduce.experiments import EXPERIMENTS
+    from motionformer.experiments.tables.experiments import EXPERIMENTS
 
     listed = []
     for one in EXPERIMENTS.values():

@@ -37,10 +37,10 @@ def track(
     from rich.console import Console
     from rich.progress import track as with_progress
 
-    from motionformer.davis.masks import object_numbers, read_mask
-    from motionformer.davis.places import check_track_places
-    from motionformer.davis.run import check_first_mask, track_video
     from motionformer.errors import VideoError
+    from motionformer.experiments.davis.places import check_track_places
+    from motionformer.experiments.davis.run import check_first_mask, track_video
+    from motionformer.tracking.masks import object_numbers, read_mask
     from motionformer.video import open_video
 
     if overlay is None and masks is None:

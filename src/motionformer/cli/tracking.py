@@ -13,7 +13,7 @@ from motionformer.cli.evaluate import find_device
 from motionformer.cli.predict import DeviceOption
 
 if TYPE_CHECKING:
-    from motionformer.davis.tracker import Tracker
+    from motionformer.tracking.tracker import Tracker
 
 
 class AffinityName(str, Enum):
@@ -60,9 +60,9 @@ class TrackerOptions:
 
     def build(self) -> "Tracker":
         """The tracker that they describe."""
-        from motionformer.davis.affinity import Affinity
-        from motionformer.davis.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
-        from motionformer.davis.tracker import CopyFirst, LabelPropagation, open_backbone
+        from motionformer.tracking.affinity import Affinity
+        from motionformer.tracking.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
+        from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone
 
         if self.model == "copy":
             return CopyFirst()

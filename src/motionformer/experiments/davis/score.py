@@ -1,0 +1,140 @@
+"""From masks to the figures of a results table, by the semi-supervised protocol of DAVIS 2017.
+
+For each object of each sequence: J and F in every frame but the first, which was given, and the last; of each their
+mean, recall and decay. The figures of a data set are means over objects.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jaxtyping import UInt8
+from torch import Tensor
+
+from motionformer.errors import MaskError
+from motionformer.experiments.davis.boundary import boundary_f
+from motionformer.experiments.davis.jaccard import jaccard
+from motionformer.tracking.masks import object_numbers
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """One measure over the frames of one object, or over objects."""
+
+    mean: float
+    recall: float
+    """The share of frames above 0.5."""
+    decay: float
+    """The mean of the first quarter less that of the last: what is lost on the way."""
+
+
+@dataclass(frozen=True)
+class ObjectScore:
+    sequence: str
+    number: int
+    num_frames: int
+    J: Statistics
+    F: Statistics
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The figures of a data set."""
+
+    objects: tuple[ObjectScore, ...]
+
+    @property
+    def J(self) -> Statistics:  # noqa: N802, the measure's name
+        return _average([score.J for score in self.objects])
+
+    @property
+    def F(self) -> Statistics:  # noqa: N802
+        return _average([score.F for score in self.objects])
+
+    @property
+    def J_and_F(self) -> float:  # noqa: N802
+        """The mean of the means of J and F: the figure methods are ranked by."""
+        return (self.J.mean + self.F.mean) / 2
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "J&F": self.J_and_F,
+            "J": asdict(self.J),
+            "F": asdict(self.F),
+            "objects": [asdict(score) for score in self.objects],
+        }
+
+
+def score_sequence(
+    name: str,
+    predicted: Iterable[UInt8[Tensor, "_ _"]],  # sizes are compared here, with a message
+    truth: Iterable[UInt8[Tensor, "_ _"]],
+    *,
+    single_object: bool = False,
+) -> list[ObjectScore]:
+    """One score for each object of the first true mask. Masks are taken one pair at a time.
+
+    `single_object` takes all objects for one, which is the protocol of DAVIS 2016.
+    """
+    region: dict[int, list[float]] = {}
+    contour: dict[int, list[float]] = {}
+    for index, (guess, mask) in enumerate(zip(predicted, truth, strict=True)):
+        if single_object:
+            guess, mask = guess.clamp(max=1), mask.clamp(max=1)
+        if index == 0:
+            region = {number: [] for number in object_numbers(mask)}
+            contour = {number: [] for number in region}
+            if not region:
+                raise MaskError(f"{name}: the first mask shows no object, so there is nothing to follow.")
+        _check_pair(name, index, guess, mask, list(region))
+        for number in region:
+            region[number].append(jaccard(guess == number, mask == number))
+            contour[number].append(boundary_f(guess == number, mask == number))
+    if any(len(values) < 3 for values in region.values()):
+        raise MaskError(f"{name}: a sequence is scored without its first and last frame, so it needs three or more.")
+    return [
+        ObjectScore(name, number, len(values), summarise(values[1:-1]), summarise(contour[number][1:-1]))
+        for number, values in region.items()
+    ]
+
+
+def summarise(values: Sequence[float]) -> Statistics:
+    """Mean, recall and decay of one measure over frames.
+
+    Quarters share their border frames: they reach from frame 1 to N in four equal steps, borders rounded half up.
+    """
+    if not values:
+        raise MaskError("a sequence is scored without its first and last frame, so it needs three or more.")
+    last = len(values) - 1
+    borders = [math.floor(last * quarter / 4 + 0.5) for quarter in range(5)]
+    first_quarter, last_quarter = values[: borders[1] + 1], values[borders[3] :]
+    return Statistics(
+        mean=_mean(values),
+        recall=_mean([float(value > 0.5) for value in values]),
+        decay=_mean(first_quarter) - _mean(last_quarter),
+    )
+
+
+def _check_pair(name: str, index: int, guess: Tensor, mask: Tensor, known: list[int]) -> None:
+    if guess.shape != mask.shape:
+        raise MaskError(
+            f"{name}, frame {index}: the prediction is {guess.shape[1]} × {guess.shape[0]}, the truth "
+            f"{mask.shape[1]} × {mask.shape[0]}."
+        )
+    unknown = sorted(set(object_numbers(guess)) - set(known))
+    if unknown:
+        raise MaskError(
+            f"{name}, frame {index}: the prediction shows object {', '.join(map(str, unknown))}; the first true mask "
+            f"has {', '.join(map(str, known))}. To compare them as one object, use --single-object."
+        )
+
+
+def _average(each: Sequence[Statistics]) -> Statistics:
+    return Statistics(
+        _mean([one.mean for one in each]), _mean([one.recall for one in each]), _mean([one.decay for one in each])
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
