@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion.videos import write_video
 from motionformer.errors import MaskError, VideoError
-from motionformer.experiments.davis.jaccard import jaccard
+from motionformer.experiments.davis.score import jaccard
 from motionformer.tracking.masks import read_mask, write_mask
 from motionformer.tracking.tracker import CopyFirst
 from motionformer.video import open_video
@@ -158,7 +158,7 @@ def test_a_video_that_breaks_off_keeps_what_was_followed(folder: Path, monkeypat
 
             yield replace(stream, frames=frames())
 
-    monkeypatch.setattr("motionformer.experiments.davis.run.stream_video", breaks_off)
+    monkeypatch.setattr("motionformer.tracking.tracker.stream_video", breaks_off)
     places = ["--overlay", str(folder / "tracked.mp4"), "--masks", str(folder / "masks")]
     words = ["--mask", str(folder / "first.png"), "--model", "copy", *places]
     result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])

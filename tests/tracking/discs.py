@@ -7,8 +7,7 @@ from av import VideoFrame
 from torch import Tensor
 
 from motionformer.data.motion import MotionBenchmark
-from motionformer.tracking.masks import write_mask
-from motionformer.tracking.png import write_png
+from motionformer.tracking.masks import write_mask, write_png
 
 
 def disc_clip(index: int = 0, *, frames: int = 8, size: int = 96) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,7 @@ import torch
 from av import VideoFrame
 
 from motionformer.errors import MaskError
-from motionformer.tracking.masks import PALETTE, object_numbers, one_hot, read_mask, write_mask
-from motionformer.tracking.png import write_png
+from motionformer.tracking.masks import PALETTE, object_numbers, one_hot, read_mask, write_mask, write_png
 from motionformer.video import read_frames
 
 

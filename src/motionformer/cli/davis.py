@@ -68,7 +68,7 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     from motionformer.experiments.davis.layout import find_sequences
-    from motionformer.experiments.davis.places import check_evaluate_places
+    from motionformer.experiments.davis.run import check_evaluate_places
     from motionformer.experiments.davis.run import evaluate as follow
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)

@@ -38,9 +38,9 @@ def track(
     from rich.progress import track as with_progress
 
     from motionformer.errors import VideoError
-    from motionformer.experiments.davis.places import check_track_places
-    from motionformer.experiments.davis.run import check_first_mask, track_video
     from motionformer.tracking.masks import object_numbers, read_mask
+    from motionformer.tracking.output import check_track_places
+    from motionformer.tracking.tracker import check_first_mask, track_video
     from motionformer.video import open_video
 
     if overlay is None and masks is None:

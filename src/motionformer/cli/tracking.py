@@ -60,8 +60,8 @@ class TrackerOptions:
 
     def build(self) -> "Tracker":
         """The tracker that they describe."""
-        from motionformer.tracking.affinity import Affinity
         from motionformer.tracking.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
+        from motionformer.tracking.propagation import Affinity
         from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone
 
         if self.model == "copy":

@@ -1,9 +1,9 @@
 """A mask of the first frame → masks along a video, by label propagation. `tracker.py` is the start."""
 
-from motionformer.tracking.affinity import Affinity
 from motionformer.tracking.features import AttentionReadout, ClipFeatures, TokenReadout
 from motionformer.tracking.masks import read_mask, write_mask
-from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone
+from motionformer.tracking.propagation import Affinity
+from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone, track_video
 
 __all__ = [
     "Affinity",
@@ -14,5 +14,6 @@ __all__ = [
     "TokenReadout",
     "open_backbone",
     "read_mask",
+    "track_video",
     "write_mask",
 ]

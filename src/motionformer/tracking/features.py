@@ -18,7 +18,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from motionformer.models import Motionformer
-from motionformer.tracking.affinity import Affinity, FrameTokens
+from motionformer.tracking.propagation import Affinity, FrameTokens
 from motionformer.video.transforms.contract import Pipeline
 from motionformer.video.transforms.pipelines import finish
 from motionformer.video.transforms.pixels import FromFrames

@@ -4,18 +4,20 @@ DAVIS 2017 stores palette images (the number is the index), DAVIS 2016 grey ones
 former is written, with the palette that DAVIS uses. PyAV reads and writes them, as it does the frames.
 """
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from av import VideoFrame
+from av import CodecContext, VideoFrame
+from av.video.codeccontext import VideoCodecContext
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from motionformer.errors import MaskError, VideoError
-from motionformer.tracking.png import write_png
+from motionformer.files import write_whole
 from motionformer.video.container import explained
 from motionformer.video.images import decode_image
 
@@ -110,3 +112,14 @@ def _palette() -> UInt8[Tensor, "256 3"]:
 
 
 PALETTE = _palette()
+
+
+def write_png(file: str | Path, picture: VideoFrame) -> None:
+    """Store a picture in the pixel format it has: `pal8` and `rgb24` are among those a PNG can hold."""
+    codec = CodecContext.create("png", "w")
+    assert isinstance(codec, VideoCodecContext)
+    codec.height, codec.width = picture.height, picture.width
+    codec.pix_fmt = picture.format.name
+    codec.time_base = Fraction(1)  # the encoder asks for one, though a picture has no time
+    packets = [*codec.encode(picture), *codec.encode(None)]
+    write_whole(Path(file), b"".join(bytes(packet) for packet in packets))

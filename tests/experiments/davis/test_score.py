@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from motionformer.errors import MaskError
-from motionformer.experiments.davis.boundary import boundary_f
-from motionformer.experiments.davis.jaccard import jaccard
 from motionformer.experiments.davis.layout import find_sequences
 from motionformer.experiments.davis.run import score_folders
-from motionformer.experiments.davis.score import Scores, Statistics, score_sequence, summarise
+from motionformer.experiments.davis.score import Scores, Statistics, boundary_f, jaccard, score_sequence, summarise
 from motionformer.tracking.masks import outline
 
 

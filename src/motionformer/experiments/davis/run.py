@@ -1,10 +1,9 @@
-"""START HERE: a DAVIS folder and a tracker → scores; a video and a first mask → masks. Streams frame by frame."""
+"""START HERE: a DAVIS folder and a tracker → masks and scores."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import count, tee
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis.layout import Sequence, mask_files
-from motionformer.experiments.davis.places import check_evaluate_places, check_track_places
 from motionformer.experiments.davis.score import ObjectScore, Scores, score_sequence
-from motionformer.tracking.masks import object_numbers, read_mask, write_mask
-from motionformer.tracking.overlay import OverlayWriter
-from motionformer.tracking.tracker import Tracker
-from motionformer.video import Video, open_video
-from motionformer.video.stream import stream_video
+from motionformer.tracking.masks import read_mask
+from motionformer.tracking.output import check_output_kind, refuse_same_place
+from motionformer.tracking.tracker import Tracker, check_first_mask, track_and_write
+from motionformer.video import open_video
 
 DAVIS_RATE = 24.0
 
@@ -69,21 +66,20 @@ def _evaluate(
     after_frame: Callable[[], object],
 ) -> Iterator[tuple[Sequence, list[ObjectScore], float]]:
     for sequence in sequences:
-        clock = Stopwatch()
-        with stream_video(sequence.folder) as video, ExitStack() as stack:
-            frames, again = tee(video.frames)
-            guesses: Iterable[Tensor] = clock.measure(tracker.track(frames, read_mask(sequence.masks[0])))
-            guesses = _tell_each(guesses, after_frame)
-            if masks is not None:
-                guesses = keep_masks(guesses, masks / sequence.name, [file.name for file in sequence.masks])
-            if overlays is not None:
-                writer = stack.enter_context(OverlayWriter(overlays / f"{sequence.name}.mp4", fps=DAVIS_RATE))
-                guesses = keep_overlay(guesses, again, writer)
-            else:
-                del again  # nobody else reads the frames: a copy that is kept would grow with the video
+        timed = TimedTracker(tracker, after_frame)
+        running = track_and_write(
+            sequence.folder,
+            read_mask(sequence.masks[0]),
+            timed,
+            masks=None if masks is None else masks / sequence.name,
+            names=[file.name for file in sequence.masks],
+            overlay=None if overlays is None else overlays / f"{sequence.name}.mp4",
+            fps=DAVIS_RATE,
+        )
+        with closing(running) as predicted:
             truth = map(read_mask, sequence.masks)
-            scores = score_sequence(sequence.name, guesses, truth, single_object=single_object)
-        yield sequence, scores, clock.seconds
+            scores = score_sequence(sequence.name, predicted, truth, single_object=single_object)
+        yield sequence, scores, timed.seconds
 
 
 def score_folders(
@@ -114,78 +110,34 @@ def _predicted(folder: Path, sequence: Sequence) -> list[Path]:
     return [there.get(file.name, file) for file in sequence.masks]
 
 
-def track_video(
-    video: Video, first: UInt8[Tensor, "H W"], tracker: Tracker, *, masks: Path | None, overlay: Path | None
-) -> Iterator[UInt8[Tensor, "H W"]]:
-    """Masks of a whole video from that of its first frame, written where asked while they come."""
-    check_track_places(video.path, None, masks=masks, overlay=overlay)
-    return _track_video(video, first, tracker, masks, overlay)
-
-
-def _track_video(
-    video: Video, first: UInt8[Tensor, "H W"], tracker: Tracker, masks: Path | None, overlay: Path | None
-) -> Iterator[UInt8[Tensor, "H W"]]:
-    with stream_video(video.path) as stream, ExitStack() as stack:
-        frames, again = tee(stream.frames)
-        guesses: Iterable[Tensor] = tracker.track(frames, first)
+def check_evaluate_places(sequences: Iterable[Sequence], masks: Path | None, overlays: Path | None = None) -> None:
+    """Refuse to write masks of sequences onto their true masks, or among their frames."""
+    for sequence in sequences:
+        if overlays is not None:
+            check_output_kind("--overlay", overlays / f"{sequence.name}.mp4", is_file=True)
         if masks is not None:
-            guesses = keep_masks(guesses, masks, (f"{i:05d}.png" for i in count()))
-        if overlay is not None:
-            writer = stack.enter_context(OverlayWriter(overlay, fps=video.metadata.fps))
-            guesses = keep_overlay(guesses, again, writer)
-        else:
-            del again
-        yield from guesses
+            output = masks / sequence.name
+            check_output_kind("--masks", output, is_file=False)
+            refuse_same_place("--masks", output, sequence.masks[0].parent, "the folder of the true masks")
+            refuse_same_place("--masks", output, sequence.folder, "the folder of the frames")
 
 
-def check_first_mask(mask: UInt8[Tensor, "H W"], video: Video, file: Path) -> None:
-    """Refuse a mask that shows nothing or is not the size of the frames."""
-    size = (video.metadata.height, video.metadata.width)
-    if tuple(mask.shape) != size:
-        raise MaskError(
-            f"{file}: the mask is {mask.shape[1]} × {mask.shape[0]}, the frames of {video.path} are "
-            f"{size[1]} × {size[0]}."
-        )
-    if not object_numbers(mask):
-        raise MaskError(
-            f"{file}: the mask shows no object, so there is nothing to follow: 0 is background, and 255 of a palette"
-            " belongs to nobody."
-        )
+class TimedTracker(Tracker):
+    """Adds up the seconds that a tracker takes, and not what is done with its masks; `after_frame` hears of each."""
 
-
-def keep_masks(guesses: Iterable[Tensor], folder: Path, names: Iterable[str]) -> Iterator[Tensor]:
-    """Write each mask on its way through."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for guess, name in zip(guesses, names, strict=False):
-        write_mask(folder / name, guess)
-        yield guess
-
-
-def keep_overlay(guesses: Iterable[Tensor], frames: Iterable[Tensor], writer: OverlayWriter) -> Iterator[Tensor]:
-    """Write each mask over its frame on its way through."""
-    for guess, frame in zip(guesses, frames, strict=True):
-        writer.add(frame, guess)
-        yield guess
-
-
-def _tell_each(guesses: Iterable[Tensor], after_frame: Callable[[], object]) -> Iterator[Tensor]:
-    for guess in guesses:
-        yield guess
-        after_frame()
-
-
-class Stopwatch:
-    """Adds up the time that an iterator takes, and not what is done with its items."""
-
-    def __init__(self) -> None:
+    def __init__(self, tracker: Tracker, after_frame: Callable[[], object]) -> None:
+        self.tracker, self.after_frame = tracker, after_frame
         self.seconds = 0.0
 
-    def measure(self, items: Iterable[Tensor]) -> Iterator[Tensor]:
-        source = iter(items)
+    def track(
+        self, frames: Iterable[UInt8[Tensor, "H W 3"]], first: UInt8[Tensor, "H W"]
+    ) -> Iterator[UInt8[Tensor, "H W"]]:
+        source = self.tracker.track(frames, first)
         while True:
             started = time.perf_counter()
-            item = next(source, None)
+            mask = next(source, None)
             self.seconds += time.perf_counter() - started
-            if item is None:
+            if mask is None:
                 return
-            yield item
+            yield mask
+            self.after_frame()

@@ -1,7 +1,8 @@
 """From masks to the figures of a results table, by the semi-supervised protocol of DAVIS 2017.
 
-For each object of each sequence: J and F in every frame but the first, which was given, and the last; of each their
-mean, recall and decay. The figures of a data set are means over objects.
+For each object of each sequence: J (overlap of regions; Perazzi et al., 2016) and F (overlap of outlines; Martin et
+al., 2004) in every frame but the first, which was given, and the last; of each their mean, recall and decay. The
+figures of a data set are means over objects.
 """
 
 import math
@@ -9,13 +10,51 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jaxtyping import UInt8
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, UInt8
 from torch import Tensor
 
 from motionformer.errors import MaskError
-from motionformer.experiments.davis.boundary import boundary_f
-from motionformer.experiments.davis.jaccard import jaccard
-from motionformer.tracking.masks import object_numbers
+from motionformer.tracking.masks import object_numbers, outline
+
+
+def jaccard(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"]) -> float:
+    """J, the region measure: intersection over union; 1 where both masks are empty."""
+    union = int((predicted | truth).sum())
+    return int((predicted & truth).sum()) / union if union else 1.0
+
+
+TOLERANCE = 0.008
+
+
+def boundary_f(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"], tolerance: float = TOLERANCE) -> float:
+    """F, the boundary measure: the harmonic mean of precision and recall of outline pixels (Martin et al., 2004).
+
+    A pixel is right if the other outline comes within `tolerance`, a share of the diagonal rounded up to whole pixels.
+    """
+    radius = math.ceil(tolerance * math.hypot(*truth.shape))
+    found, wanted = outline(predicted), outline(truth)
+    precision, recall = share_near(found, wanted, radius), share_near(wanted, found, radius)
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def share_near(outline: Bool[Tensor, "H W"], other: Bool[Tensor, "H W"], radius: int) -> float:
+    """The share of `outline` with a pixel of `other` within `radius`; an outline without pixels is all right.
+
+    The same as covering `other` with discs, for the outline's pixels only, which are few: a disc is a stack of
+    stretches of rows, and running sums say whether a stretch holds a pixel.
+    """
+    y, x = outline.nonzero(as_tuple=True)
+    if len(y) == 0:
+        return 1.0
+    sums = F.pad(other, (radius + 1, radius, radius, radius)).cumsum(dim=1, dtype=torch.int32)
+    near = torch.zeros(len(y), dtype=torch.bool)
+    for down in range(-radius, radius + 1):
+        reach = math.isqrt(radius**2 - down**2)
+        row, centre = y + radius + down, x + radius + 1
+        near |= sums[row, centre + reach] > sums[row, centre - reach - 1]
+    return int(near.sum()) / len(y)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from motionformer.tracking import (
     open_backbone,
     write_mask,
 )
-from motionformer.tracking.png import write_png
+from motionformer.tracking.masks import write_png
 from motionformer.tracking.tracker import Tracker
 from motionformer.weights.image_file import read_image_weights
 

@@ -1,6 +1,7 @@
-"""Masks laid over their frames, as pictures and as a video. Knows nothing of how the masks were made."""
+"""What tracking writes: masks, and masks laid over their frames (pictures or a video); never over what is read."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -13,9 +14,8 @@ from av.video.stream import VideoStream
 from jaxtyping import UInt8
 from torch import Tensor
 
-from motionformer.errors import VideoError
-from motionformer.tracking.masks import PALETTE, outline
-from motionformer.tracking.png import write_png
+from motionformer.errors import MaskError, VideoError
+from motionformer.tracking.masks import PALETTE, outline, write_mask, write_png
 
 
 def paint(frame: UInt8[Tensor, "H W 3"], mask: UInt8[Tensor, "H W"], opacity: float = 0.45) -> UInt8[Tensor, "H W 3"]:
@@ -116,3 +116,51 @@ class OverlayWriter:
 
 def _as_frame(picture: UInt8[Tensor, "H W 3"]) -> VideoFrame:
     return VideoFrame.from_ndarray(picture.contiguous().numpy(), format="rgb24")
+
+
+def keep_masks(predicted: Iterable[Tensor], folder: Path, names: Iterable[str]) -> Iterator[Tensor]:
+    """Write each mask on its way through."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for mask, name in zip(predicted, names, strict=False):
+        write_mask(folder / name, mask)
+        yield mask
+
+
+def keep_overlay(predicted: Iterable[Tensor], frames: Iterable[Tensor], writer: OverlayWriter) -> Iterator[Tensor]:
+    """Write each mask over its frame on its way through."""
+    for mask, frame in zip(predicted, frames, strict=True):
+        writer.add(frame, mask)
+        yield mask
+
+
+OTHER_VIDEOS = {".avi", ".gif", ".m4v", ".mkv", ".mov", ".mpg", ".ogv", ".webm"}
+
+
+def check_track_places(video: Path, mask: Path | None, *, masks: Path | None, overlay: Path | None) -> None:
+    """Refuse to write the masks or the overlay of a video onto the video, its frames, or its first mask."""
+    for option, output in (("--masks", masks), ("--overlay", overlay)):
+        if output is None:
+            continue
+        if option == "--overlay" and output.suffix.lower() in OTHER_VIDEOS:
+            raise MaskError(f"--overlay: {output}: the video is an mp4 (or, without an ending, a folder of png files).")
+        check_output_kind(option, output, is_file=option == "--overlay" and output.suffix.lower() == ".mp4")
+        refuse_same_place(option, output, video, "what is followed")
+        if mask is not None and re.fullmatch(r"[0-9]{5,}", mask.stem):  # as the files written there are called
+            refuse_same_place(option, output, mask.parent, f"the folder of {mask}, which would be written over")
+    if masks is not None and overlay is not None:
+        refuse_same_place("--overlay", overlay, masks, "the folder of --masks, whose files have the same names")
+
+
+def check_output_kind(option: str, output: Path, *, is_file: bool) -> None:
+    """Refuse a folder where a file is to be, and a file where a folder is to be."""
+    if is_file and output.is_dir():
+        raise MaskError(f"{option}: {output} is a folder, and the mp4 to write is a file; choose another name.")
+    for folder in (*([] if is_file else [output]), *output.parents):
+        if folder.exists() and not folder.is_dir():
+            raise MaskError(f"{option}: {folder} is a file, and a folder is needed there; choose another name.")
+
+
+def refuse_same_place(option: str, output: Path, taken: Path, what: str) -> None:
+    is_link = output.exists() and taken.exists() and output.samefile(taken)
+    if is_link or output.resolve() == taken.resolve():
+        raise MaskError(f"{option}: {output} is {what}; write somewhere else.")
