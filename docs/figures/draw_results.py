@@ -6,8 +6,8 @@ python docs/figures/draw_results.py
 from pathlib import Path
 
 from motionformer.experiments.tables import EXPERIMENTS
+from motionformer.experiments.tables.card import draw
 from motionformer.experiments.tables.page import picture_name, read_outcomes
-from motionformer.experiments.tables.picture import draw
 
 HERE = Path(__file__).parent
 

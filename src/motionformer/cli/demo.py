@@ -7,7 +7,7 @@ import typer
 
 DEMO_HELP = """Train a small Motionformer on the built-in motion benchmark, test it, and write one page about it.
 
-Nothing is downloaded. On two CPU cores it takes a few minutes; a killed demo goes on where it stopped. `key=value`
+Nothing is downloaded. On two CPU cores it takes a few minutes; a killed demo resumes where it stopped. `key=value`
 changes the recipe `motion/easy` (`motionformer train motion/easy --print` shows it).
 
 **Examples**

@@ -14,7 +14,7 @@ REPRODUCE_HELP = """Run a table or figure of the paper; without a name, list the
 `--data` it is made on your own: class folders of videos (t2 to a3), a DAVIS folder (a6), a folder with files of Long
 Range Arena (t5). `--scale paper` is the
 original: the published recipes (`data.train=… data.val=…`), tasks (t5: `--data FOLDER`) and weights.
-A killed experiment goes on where it stopped; what is finished is not done again.
+A killed experiment resumes where it stopped; what is finished is not done again.
 
 **Examples**
 
@@ -70,8 +70,8 @@ def reproduce(
         return
     experiment = find_experiment(name)
     from motionformer.experiments.tables.card import write_outcome
-    from motionformer.experiments.tables.request import Request
-    from motionformer.experiments.tables.run import run_experiment
+    from motionformer.experiments.tables.outcome import Request
+    from motionformer.experiments.tables.studies import run_experiment
 
     request = Request(
         out,

@@ -136,7 +136,7 @@ def keep_overlay(predicted: Iterable[Tensor], frames: Iterable[Tensor], writer: 
 OTHER_VIDEOS = {".avi", ".gif", ".m4v", ".mkv", ".mov", ".mpg", ".ogv", ".webm"}
 
 
-def check_track_places(video: Path, mask: Path | None, *, masks: Path | None, overlay: Path | None) -> None:
+def check_track_output(video: Path, mask: Path | None, *, masks: Path | None, overlay: Path | None) -> None:
     """Refuse to write the masks or the overlay of a video onto the video, its frames, or its first mask."""
     for option, output in (("--masks", masks), ("--overlay", overlay)):
         if output is None:
@@ -144,11 +144,11 @@ def check_track_places(video: Path, mask: Path | None, *, masks: Path | None, ov
         if option == "--overlay" and output.suffix.lower() in OTHER_VIDEOS:
             raise MaskError(f"--overlay: {output}: the video is an mp4 (or, without an ending, a folder of png files).")
         check_output_kind(option, output, is_file=option == "--overlay" and output.suffix.lower() == ".mp4")
-        refuse_same_place(option, output, video, "what is followed")
+        check_no_overwrite(option, output, video, "what is followed")
         if mask is not None and re.fullmatch(r"[0-9]{5,}", mask.stem):  # as the files written there are called
-            refuse_same_place(option, output, mask.parent, f"the folder of {mask}, which would be written over")
+            check_no_overwrite(option, output, mask.parent, f"the folder of {mask}, which would be written over")
     if masks is not None and overlay is not None:
-        refuse_same_place("--overlay", overlay, masks, "the folder of --masks, whose files have the same names")
+        check_no_overwrite("--overlay", overlay, masks, "the folder of --masks, whose files have the same names")
 
 
 def check_output_kind(option: str, output: Path, *, is_file: bool) -> None:
@@ -160,7 +160,7 @@ def check_output_kind(option: str, output: Path, *, is_file: bool) -> None:
             raise MaskError(f"{option}: {folder} is a file, and a folder is needed there; choose another name.")
 
 
-def refuse_same_place(option: str, output: Path, taken: Path, what: str) -> None:
+def check_no_overwrite(option: str, output: Path, taken: Path, what: str) -> None:
     is_link = output.exists() and taken.exists() and output.samefile(taken)
     if is_link or output.resolve() == taken.resolve():
         raise MaskError(f"{option}: {output} is {what}; write somewhere else.")

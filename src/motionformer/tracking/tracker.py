@@ -17,7 +17,7 @@ from motionformer.models import Motionformer, create_model
 from motionformer.models.variants import VARIANTS
 from motionformer.tracking.features import ClipFeatures
 from motionformer.tracking.masks import object_numbers
-from motionformer.tracking.output import OverlayWriter, check_track_places, keep_masks, keep_overlay
+from motionformer.tracking.output import OverlayWriter, check_track_output, keep_masks, keep_overlay
 from motionformer.tracking.propagation import Affinity, propagate_mask
 from motionformer.video import Video
 from motionformer.video.stream import stream_video
@@ -63,7 +63,7 @@ def track_video(
     video: Video, first: UInt8[Tensor, "H W"], tracker: Tracker, *, masks: Path | None, overlay: Path | None
 ) -> Iterator[UInt8[Tensor, "H W"]]:
     """Masks of a whole video from that of its first frame, written where asked while they come."""
-    check_track_places(video.path, None, masks=masks, overlay=overlay)
+    check_track_output(video.path, None, masks=masks, overlay=overlay)
     names = (f"{i:05d}.png" for i in count())
     return track_and_write(
         video.path, first, tracker, masks=masks, names=names, overlay=overlay, fps=video.metadata.fps

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.errors import RecipeError
 from motionformer.evaluation import Results
-from motionformer.experiments.demo import Demo, run_demo
-from motionformer.experiments.demo.run import make_videos
+from motionformer.experiments.demo import Demo, make_videos, run_demo
 
 SMALL = (
     "data.train_clips=32",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from motionformer.errors import AnnotationError
+from motionformer.experiments.lra.examples import in_order
 from motionformer.experiments.lra.listops import (
     LENGTHS,
     NUMBER,
@@ -21,7 +22,6 @@ from motionformer.experiments.lra.listops import (
     to_pairs,
     write_listops,
 )
-from motionformer.experiments.lra.make import in_order
 
 HEAD = "Source\tTarget\n"
 

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 from motionformer.experiments.tables import EXPERIMENTS
-from motionformer.experiments.tables.card import to_card, to_markdown, write_outcome
+from motionformer.experiments.tables.card import draw, to_card, to_markdown, write_outcome
 from motionformer.experiments.tables.outcome import Line, Outcome, read_outcome
-from motionformer.experiments.tables.picture import draw
 
 SEEDS = Outcome("t4", "cpu", "a command", "2 steps", (Line("a", (50.0, 70.0), 3.0), Line("b", (10.0,), 3.0)))
 GROUPS = Outcome(

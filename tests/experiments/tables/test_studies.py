@@ -18,11 +18,10 @@ from motionformer.experiments.davis import find_sequences
 from motionformer.experiments.davis.layout import Sequence
 from motionformer.experiments.tables import EXPERIMENTS
 from motionformer.experiments.tables.card import write_outcome
-from motionformer.experiments.tables.following import make_discs
-from motionformer.experiments.tables.outcome import Line, Outcome, by_group
+from motionformer.experiments.tables.davis import make_discs
+from motionformer.experiments.tables.outcome import Line, Outcome, Request, by_group
 from motionformer.experiments.tables.page import read_outcomes
-from motionformer.experiments.tables.request import Request
-from motionformer.experiments.tables.run import run_experiment
+from motionformer.experiments.tables.studies import run_experiment
 from motionformer.models import create_model
 from motionformer.trace import path_error
 from motionformer.tracking import read_mask, write_mask
@@ -67,16 +66,16 @@ def test_a3_a_better_trajectory_model_is_a_gain(tmp_path: Path, monkeypatch: pyt
     trained = load_model("motion-tiny")
     models = {"trajectory": trained, "joint": create_model("joint-tiny", labels=trained.config.labels)}
     source = open_source("motion:easy:32", trained.config.input)
-    monkeypatch.setattr("motionformer.experiments.tables.gains.train_jobs", lambda jobs, request: None)
+    monkeypatch.setattr("motionformer.experiments.tables.studies.train_jobs", lambda jobs, request: None)
     monkeypatch.setattr(
-        "motionformer.experiments.tables.gains.score",
+        "motionformer.experiments.tables.studies.score",
         lambda job: evaluate(models[job.row.label], source, name=job.row.label, show_progress=False),
     )
     assert run("a3", tmp_path).lines[0].mean > 50
 
 
 def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.experiments.tables.maps.CLIPS", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.studies.CLIPS", 8)
     outcome = run("a4", tmp_path, *SMALL, "engine.devices=1", rows="t")  # trajectory, joint
     each = ("", ", untrained", ", mean of the map")
     wanted = [f"{scheme}{of}" for scheme in ("trajectory", "joint") for of in each]
@@ -113,8 +112,8 @@ def test_a6_discs_are_a_davis_folder_with_true_masks(tmp_path: Path) -> None:
 
 
 def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.experiments.tables.following.SEQUENCES", 1)
-    monkeypatch.setattr("motionformer.experiments.tables.following.FRAMES", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.davis.SEQUENCES", 1)
+    monkeypatch.setattr("motionformer.experiments.tables.davis.FRAMES", 8)
     weights = tmp_path / "image.safetensors"
     save_file(timm_weights(), weights)
     changes = (f"weights={weights}", "middle=96", "full=128")
@@ -140,7 +139,7 @@ def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a6_does_not_compute_a_row_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.experiments.tables.following.SEQUENCES", 1)
+    monkeypatch.setattr("motionformer.experiments.tables.davis.SEQUENCES", 1)
     data, out = make_discs(tmp_path / "discs"), tmp_path / "out"
     computed: list[str] = []
 
@@ -150,7 +149,7 @@ def test_a6_does_not_compute_a_row_again(tmp_path: Path, monkeypatch: pytest.Mon
         computed.append(type(tracker).__name__)
         return davis_evaluate(sequences, tracker)
 
-    monkeypatch.setattr("motionformer.experiments.tables.following.evaluate", follow)
+    monkeypatch.setattr("motionformer.experiments.tables.davis.evaluate", follow)
     with pytest.raises(RecipeError, match="no finished row"):
         run("a6", out, data=data, collect=True)
     with pytest.raises(KeyboardInterrupt):
@@ -168,8 +167,8 @@ def test_a6_refuses_heights_without_a_token(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RecipeError, match="small=4: a height is 16 pixels or more"):
         run("a6", tmp_path, "small=4")
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr("motionformer.experiments.tables.following.MIN_HEIGHT", 1)
-    monkeypatch.setattr("motionformer.experiments.tables.following.SEQUENCES", 1)
+    monkeypatch.setattr("motionformer.experiments.tables.davis.MIN_HEIGHT", 1)
+    monkeypatch.setattr("motionformer.experiments.tables.davis.SEQUENCES", 1)
     with pytest.raises(RecipeError, match=r"a frame a token or more: not .*4 px"):
         run("a6", tmp_path, "small=4", rows="motion-tiny")
 
@@ -235,7 +234,7 @@ def test_t3m_measures_ratios_to_exact_attention(tmp_path: Path, monkeypatch: pyt
     """A row alone is still measured beside exact attention. The step itself is tried at a small size (tests/costs)."""
     sizes = {"exact": 2e9, "orthoformer": 1e9}
     monkeypatch.setattr(
-        "motionformer.experiments.tables.memory.training_step_peak", lambda config: sizes[config.attend.kind]
+        "motionformer.experiments.tables.studies.training_step_peak", lambda config: sizes[config.attend.kind]
     )
     outcome = run("t3m", tmp_path, rows="Orthoformer, 64")
     assert [(line.group, line.label, line.values, line.paper) for line in outcome.lines] == [
@@ -257,7 +256,7 @@ def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run_experiment(EXPERIMENTS["t5"], Request(tmp_path, "paper", rows="listops", train=False))
     assert not list(tmp_path.iterdir())
     trained = run("t5", tmp_path, *settings, rows="exact")
-    monkeypatch.setattr("motionformer.experiments.tables.arena.train", None)
+    monkeypatch.setattr("motionformer.experiments.tables.lra.train", None)
     collected = run("t5", tmp_path, *settings, seeds=3, collect=True)
     assert collected.lines == trained.lines  # the only finished row, and its only finished seed
     with pytest.raises(RecipeError, match=r"exact.seed-0.result\.json: is of another run \(steps 2, asked for 600"):
@@ -272,7 +271,7 @@ def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a4_collects_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and seeds without a finished run are left out; a run that was killed is not read."""
-    monkeypatch.setattr("motionformer.experiments.tables.maps.CLIPS", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.studies.CLIPS", 8)
     folder = tmp_path / "runs/motion-easy/seed-1"
     load_model("motion-tiny").save_pretrained(folder / "model")
     (folder / "card.json").write_text("{}")

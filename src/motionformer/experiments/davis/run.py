@@ -14,7 +14,7 @@ from motionformer.errors import MaskError
 from motionformer.experiments.davis.layout import Sequence, mask_files
 from motionformer.experiments.davis.score import ObjectScore, Scores, score_sequence
 from motionformer.tracking.masks import read_mask
-from motionformer.tracking.output import check_output_kind, refuse_same_place
+from motionformer.tracking.output import check_no_overwrite, check_output_kind
 from motionformer.tracking.tracker import Tracker, check_first_mask, track_and_write
 from motionformer.video import open_video
 
@@ -50,7 +50,7 @@ def evaluate(
     followed are refused before anything is. `after_frame` is called after each.
     """
     sequences = list(sequences)
-    check_evaluate_places(sequences, masks, overlays)
+    check_evaluate_output(sequences, masks, overlays)
     for sequence in sequences:
         with open_video(sequence.folder) as video:
             check_first_mask(read_mask(sequence.masks[0]), video, sequence.masks[0])
@@ -97,8 +97,8 @@ def _score_folders(
     files: dict[Sequence, list[Path]], single_object: bool
 ) -> Iterator[tuple[Sequence, list[ObjectScore]]]:
     for sequence, predicted in files.items():
-        guesses, truth = map(read_mask, predicted), map(read_mask, sequence.masks)
-        yield sequence, score_sequence(sequence.name, guesses, truth, single_object=single_object)
+        predicted_masks, truth = map(read_mask, predicted), map(read_mask, sequence.masks)
+        yield sequence, score_sequence(sequence.name, predicted_masks, truth, single_object=single_object)
 
 
 def _predicted(folder: Path, sequence: Sequence) -> list[Path]:
@@ -110,7 +110,7 @@ def _predicted(folder: Path, sequence: Sequence) -> list[Path]:
     return [there.get(file.name, file) for file in sequence.masks]
 
 
-def check_evaluate_places(sequences: Iterable[Sequence], masks: Path | None, overlays: Path | None = None) -> None:
+def check_evaluate_output(sequences: Iterable[Sequence], masks: Path | None, overlays: Path | None = None) -> None:
     """Refuse to write masks of sequences onto their true masks, or among their frames."""
     for sequence in sequences:
         if overlays is not None:
@@ -118,8 +118,8 @@ def check_evaluate_places(sequences: Iterable[Sequence], masks: Path | None, ove
         if masks is not None:
             output = masks / sequence.name
             check_output_kind("--masks", output, is_file=False)
-            refuse_same_place("--masks", output, sequence.masks[0].parent, "the folder of the true masks")
-            refuse_same_place("--masks", output, sequence.folder, "the folder of the frames")
+            check_no_overwrite("--masks", output, sequence.masks[0].parent, "the folder of the true masks")
+            check_no_overwrite("--masks", output, sequence.folder, "the folder of the frames")
 
 
 class TimedTracker(Tracker):

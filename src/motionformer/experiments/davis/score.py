@@ -118,18 +118,18 @@ def score_sequence(
     """
     region: dict[int, list[float]] = {}
     contour: dict[int, list[float]] = {}
-    for index, (guess, mask) in enumerate(zip(predicted, truth, strict=True)):
+    for index, (pred, mask) in enumerate(zip(predicted, truth, strict=True)):
         if single_object:
-            guess, mask = guess.clamp(max=1), mask.clamp(max=1)
+            pred, mask = pred.clamp(max=1), mask.clamp(max=1)
         if index == 0:
             region = {number: [] for number in object_numbers(mask)}
             contour = {number: [] for number in region}
             if not region:
                 raise MaskError(f"{name}: the first mask shows no object, so there is nothing to follow.")
-        _check_pair(name, index, guess, mask, list(region))
+        _check_pair(name, index, pred, mask, list(region))
         for number in region:
-            region[number].append(jaccard(guess == number, mask == number))
-            contour[number].append(boundary_f(guess == number, mask == number))
+            region[number].append(jaccard(pred == number, mask == number))
+            contour[number].append(boundary_f(pred == number, mask == number))
     if any(len(values) < 3 for values in region.values()):
         raise MaskError(f"{name}: a sequence is scored without its first and last frame, so it needs three or more.")
     return [
@@ -155,13 +155,13 @@ def summarise(values: Sequence[float]) -> Statistics:
     )
 
 
-def _check_pair(name: str, index: int, guess: Tensor, mask: Tensor, known: list[int]) -> None:
-    if guess.shape != mask.shape:
+def _check_pair(name: str, index: int, pred: Tensor, mask: Tensor, known: list[int]) -> None:
+    if pred.shape != mask.shape:
         raise MaskError(
-            f"{name}, frame {index}: the prediction is {guess.shape[1]} × {guess.shape[0]}, the truth "
+            f"{name}, frame {index}: the prediction is {pred.shape[1]} × {pred.shape[0]}, the truth "
             f"{mask.shape[1]} × {mask.shape[0]}."
         )
-    unknown = sorted(set(object_numbers(guess)) - set(known))
+    unknown = sorted(set(object_numbers(pred)) - set(known))
     if unknown:
         raise MaskError(
             f"{name}, frame {index}: the prediction shows object {', '.join(map(str, unknown))}; the first true mask "

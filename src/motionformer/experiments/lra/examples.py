@@ -4,10 +4,12 @@ Number 0 is padding and nothing else, in every task. A batch is padded to its ow
 masked everywhere, so the length it is padded to changes no result.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -136,3 +138,56 @@ def spread(examples: Examples, count: int) -> Examples:
 def as_bytes(text: bytes, length: int) -> Tokens:
     """The first `length` bytes, each one higher than it is: 0 is padding."""
     return np.frombuffer(text[:length], np.uint8).astype(np.int16) + 1
+
+
+HASHED = 64
+"""Examples of a split that are hashed, from the first to the last at equal distances."""
+
+
+@runtime_checkable
+class Made(Protocol):
+    """Examples that are made when asked for."""
+
+    @property
+    def recipe(self) -> str:
+        """Everything that the examples depend on, their number included."""
+
+
+def fingerprint(splits: Splits) -> dict[str, str]:
+    parts = {"train data": splits.train, "dev data": splits.dev, "test data": splits.test}
+    return {name: part.recipe if isinstance(part, Made) else _hash(part) for name, part in parts.items()}
+
+
+def _hash(examples: Examples) -> str:
+    digest = sha256()
+    for place in np.linspace(0, len(examples) - 1, min(HASHED, len(examples))).astype(int).tolist():
+        texts, label = examples[place]
+        digest.update(f"{label} {[len(text) for text in texts]}".encode())
+        for text in texts:
+            digest.update(text.astype("<i2").tobytes())
+    return f"{len(examples)} examples ({digest.hexdigest()[:12]})"
+
+
+T = TypeVar("T")
+
+
+def in_order(make: Callable[[int], T], count: int, workers: int) -> Iterator[T]:
+    """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
+    if workers == 1:
+        yield from map(make, range(count))
+        return
+    with get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap(make, range(count), chunksize=16)
+
+
+def count_examples(split: str, count: int | None, sizes: Mapping[str, int]) -> int:
+    """`count`, or the size of the split where it is None."""
+    if split not in sizes:
+        raise ValueError(f"split is one of {', '.join(sizes)}; not {split!r}.")
+    return sizes[split] if count is None else count
+
+
+def check_index(index: int, count: int) -> None:
+    """An `IndexError` ends a `for` loop over made examples, so there must be one."""
+    if not 0 <= index < count:
+        raise IndexError(f"example {index} of {count}.")

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from motionformer.errors import AnnotationError
-from motionformer.experiments.lra.examples import Example, Splits, Tokens
-from motionformer.experiments.lra.make import check_index, count_examples, in_order
+from motionformer.experiments.lra.examples import Example, Splits, Tokens, check_index, count_examples, in_order
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,

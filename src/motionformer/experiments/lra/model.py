@@ -4,13 +4,23 @@ The attention's arithmetic is given as an `attend`; everything else is the same 
 them alike: as keys by a mask, as candidates for prototypes and landmarks by the same mask, and in the mean.
 """
 
+import re
+from collections.abc import Callable
+
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from motionformer.attention import Attend, JointAttention
-from motionformer.experiments.lra.attends import make_attend
+from motionformer.attention import (
+    Attend,
+    ExactAttention,
+    JointAttention,
+    NystromAttention,
+    OrthoformerAttention,
+    PerformerAttention,
+    SpaceTimeNormAttention,
+)
 from motionformer.experiments.lra.tasks import Task
 from motionformer.models.block import MLP
 
@@ -98,3 +108,34 @@ def mean_of_real(x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]) -> Float[
     """The mean over real tokens: padding counts neither above nor below."""
     weights = mask.to(x.dtype)[..., None]
     return (x * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+
+
+COMPARED = ("exact", "performer-256", "nystrom-128", "orthoformer-64", "orthoformer-64-improved")
+"""The rows of the comparison; `-improved` is our addition."""
+
+KINDS: dict[str, Callable[[int, int], Attend]] = {
+    "performer-#": lambda r, d: PerformerAttention(d, r),
+    "nystrom-#": lambda r, d: NystromAttention(r),
+    "orthoformer-#": lambda r, d: OrthoformerAttention(r),
+    "orthoformer-#-improved": lambda r, d: OrthoformerAttention.improved(r),
+    "orthoformer-#-random": lambda r, d: OrthoformerAttention(r, choice="random"),
+    "orthoformer-#-segments": lambda r, d: OrthoformerAttention(r, choice="segments"),
+}
+
+
+def make_attend(name: str, head_dim: int) -> Attend:
+    """A fresh `attend` for heads of this width.
+
+    `exact-stored` is exact attention that keeps the n × n matrix: the same function without the fused kernel, for cost
+    comparisons. The Performer draws its features from PyTorch's global generator, which a run seeds.
+    """
+    if name == "exact":
+        return ExactAttention()
+    if name == "exact-stored":
+        return SpaceTimeNormAttention()
+    number = re.search(r"[1-9][0-9]*", name)
+    kind = name.replace(number[0], "#", 1) if number else name
+    if number is None or kind not in KINDS:
+        known = ", ".join(("exact", "exact-stored", *KINDS)).replace("#", "R")
+        raise ValueError(f"attend is one of {known} with a number for R; not {name!r}.")
+    return KINDS[kind](int(number[0]), head_dim)

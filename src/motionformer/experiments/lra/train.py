@@ -19,8 +19,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from motionformer.errors import CheckpointError
-from motionformer.experiments.lra.examples import Batch, Examples, Splits, every_batch, spread, training_batches
-from motionformer.experiments.lra.fingerprint import fingerprint
+from motionformer.experiments.lra.examples import (
+    Batch,
+    Examples,
+    Splits,
+    every_batch,
+    fingerprint,
+    spread,
+    training_batches,
+)
 from motionformer.experiments.lra.model import SequenceClassifier
 from motionformer.experiments.lra.tasks import Task
 from motionformer.files import write_whole

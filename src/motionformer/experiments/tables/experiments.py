@@ -2,7 +2,7 @@
 
 `cpu` rows are the same comparison on the motion benchmark with a tiny model; `paper` rows are the published recipes,
 which need the published data (`data.train=…`) and GPUs. What is more than a table of recipes has a module of its own
-(`run.py`).
+(`studies.py`).
 """
 
 from dataclasses import dataclass

@@ -122,10 +122,10 @@ def _picture(outcome: Outcome) -> str:
 def _ours(line: Line | None) -> str:
     if line is None:
         return "not run"
-    if line.deviation is None:
+    if line.std is None:
         return line.show(line.mean) + line.interval
     each = ", ".join(map(line.show, line.values))
-    return f"{line.show(line.mean)} ± {line.show(line.deviation)} ({each})"
+    return f"{line.show(line.mean)} ± {line.show(line.std)} ({each})"
 
 
 def _published(row: Row) -> str:

@@ -8,10 +8,17 @@ import pytest
 import torch
 
 from motionformer.errors import AnnotationError
-from motionformer.experiments.lra.aan import FILES, read_aan, read_pairs
-from motionformer.experiments.lra.cifar import RECORD, grey, read_batch, read_cifar
 from motionformer.experiments.lra.examples import Example, Splits, collate, hold_out, spread, training_batches
-from motionformer.experiments.lra.imdb import read_imdb
+from motionformer.experiments.lra.tasks import (
+    AAN_FILES,
+    RECORD,
+    grey,
+    read_aan,
+    read_batch,
+    read_cifar,
+    read_imdb,
+    read_pairs,
+)
 
 
 def test_grey_of_known_colours() -> None:
@@ -90,7 +97,7 @@ def test_reviews(tmp_path: Path) -> None:
 
 def test_pairs_of_papers(tmp_path: Path) -> None:
     lines = '"1.0"\t"P1"\t"P2"\t"first text"\t"other"\n0\tP3\tP4\tabc\tde\n'
-    for name in FILES:
+    for name in AAN_FILES:
         (tmp_path / name).write_text(lines)
     splits = read_aan(tmp_path, length=5)
     example = splits.dev[0]

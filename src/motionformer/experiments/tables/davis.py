@@ -6,7 +6,9 @@ the same shape and random weights, and the same weights inflated into a Motionfo
 the heights, in pixels, at which tiny and image models see frames.
 """
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,8 @@ from motionformer.experiments.davis import evaluate, find_sequences
 from motionformer.experiments.davis.layout import Sequence
 from motionformer.experiments.davis.score import Scores
 from motionformer.experiments.tables.experiments import Experiment
-from motionformer.experiments.tables.kept import Figures, KeptScores, digest_sequences, stamp_file
-from motionformer.experiments.tables.outcome import Line, Outcome, new_outcome
-from motionformer.experiments.tables.request import Request
+from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
+from motionformer.files import write_whole
 from motionformer.models import Motionformer
 from motionformer.tracking import (
     Affinity,
@@ -34,8 +35,10 @@ from motionformer.tracking import (
 )
 from motionformer.tracking.masks import write_png
 from motionformer.tracking.tracker import Tracker
+from motionformer.video.images import list_frames
 from motionformer.weights.image_file import read_image_weights
 
+Figures = dict[str, float]
 RELEASED = "k400_motionformer_224_16x4"
 PAPER = "60.6"  # J&F on DAVIS 2017 val
 SEQUENCES, FRAMES, SIZE = 4, 16, 192
@@ -149,3 +152,51 @@ def _propagate(model: Motionformer, height: int, clip: int | None = None) -> Tra
     except ValueError as error:
         raise RecipeError(f"small, middle and full are heights for the model: {error}") from error
     return LabelPropagation(features, Affinity(temperature=0.1))
+
+
+class KeptScores:
+    """The figures of each row in `folder`, found again by everything that identifies them."""
+
+    def __init__(self, folder: Path, **made_of: Any) -> None:
+        self.folder = folder
+        self.made_of = made_of
+
+    def read(self, row: str) -> Figures | None:
+        """What was kept of a row with the same data and options; None if there is nothing."""
+        try:
+            stored = json.loads(self._file(row).read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        figures: Figures | None = stored["figures"] if stored.get("of") == self._identify(row) else None
+        return figures
+
+    def write(self, row: str, figures: Figures) -> None:
+        text = json.dumps({"of": self._identify(row), "figures": figures}, indent=1, ensure_ascii=False)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self._file(row), text)
+
+    def _identify(self, row: str) -> dict[str, Any]:
+        return {"row": row, **self.made_of}
+
+    def _file(self, row: str) -> Path:
+        text = json.dumps(self._identify(row), sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def digest_sequences(sequences: Iterable[Sequence]) -> str:
+    """Changes with any mask, and with the names and sizes of the frames."""
+    digest = hashlib.sha256()
+    for sequence in sequences:
+        digest.update(sequence.name.encode())
+        for frame, mask in zip(list_frames(sequence.folder), sequence.masks, strict=True):
+            digest.update(f"{frame.name} {frame.stat().st_size} {mask.name}".encode())
+            digest.update(mask.read_bytes())
+    return digest.hexdigest()
+
+
+def stamp_file(name: str) -> list[int]:
+    """Size and time of a file, which change when it is replaced; nothing for what is no file."""
+    if not name or not Path(name).is_file():
+        return []
+    status = Path(name).stat()
+    return [status.st_size, status.st_mtime_ns]

@@ -1,4 +1,4 @@
-"""The options with which `motionformer davis evaluate` and `motionformer track` follow objects."""
+"""Options that several commands share: the device, and those with which `davis evaluate` and `track` track objects."""
 
 import functools
 import inspect
@@ -9,11 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.evaluate import find_device
-from motionformer.cli.predict import DeviceOption
-
 if TYPE_CHECKING:
+    import torch
+
     from motionformer.tracking.tracker import Tracker
+
+
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
+
+
+def find_device(name: str) -> "torch.device":
+    """auto: a GPU where there is one; under torchrun each process has its own."""
+    import os
+
+    import torch
+
+    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    if name == "auto":
+        name = own if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        found = torch.device(own if name == "cuda" else name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise typer.BadParameter(f"{name!r} cannot be used here ({reason}).", param_hint="--device") from error
+    return found
 
 
 class AffinityName(str, Enum):
@@ -36,7 +56,7 @@ class TrackerOptions:
     from_image: Annotated[bool, typer.Option("--from-image", help="The weights are an image transformer's.")] = False
     clip: Annotated[
         int | None,
-        typer.Option(min=1, help="Frames the model sees at once: what it was made for unless said; image weights 1."),
+        typer.Option(min=1, help="Frames the model sees at once.", show_default="its own; image weights 1"),
     ] = None
     height: Annotated[int, typer.Option(min=16, help="Height at which the model sees frames, in pixels.")] = 480
     affinity: Annotated[AffinityName, typer.Option(help="Compare tokens, or queries with keys of the attention.")] = (
@@ -47,7 +67,8 @@ class TrackerOptions:
     radius: Annotated[int, typer.Option(min=0, help="Reach of the neighbourhood in tokens; 0 is the whole frame.")] = 12
     top_k: Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")] = 5
     temperature: Annotated[
-        float | None, typer.Option(min=1e-6, help="Of the softmax: 0.1 for features, 1 for attention unless said.")
+        float | None,
+        typer.Option(min=1e-6, help="Of the softmax.", show_default="0.1 for features, 1 for attention"),
     ] = None
     stretch: Annotated[
         bool,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from motionformer.experiments.lra import Example, Splits
-from motionformer.experiments.lra.fingerprint import HASHED, fingerprint
+from motionformer.experiments.lra.examples import HASHED, fingerprint
 from motionformer.experiments.lra.listops import LENGTHS, ListOps, make_listops, read_listops, write_listops
 from motionformer.experiments.lra.pathfinder import make_pathfinder
 

@@ -13,16 +13,13 @@ import torch
 from motionformer.errors import RecipeError
 from motionformer.evaluation.intervals import show_share
 from motionformer.experiments.lra import Result, Run, Splits, train
-from motionformer.experiments.lra.attends import COMPARED
-from motionformer.experiments.lra.examples import Examples, spread
-from motionformer.experiments.lra.fingerprint import fingerprint
+from motionformer.experiments.lra.examples import Examples, fingerprint, spread
 from motionformer.experiments.lra.listops import make_listops
+from motionformer.experiments.lra.model import COMPARED
 from motionformer.experiments.lra.tasks import TASKS, Task
-from motionformer.experiments.tables.at_once import at_once
 from motionformer.experiments.tables.experiments import Experiment
-from motionformer.experiments.tables.jobs import no_finished_run
-from motionformer.experiments.tables.outcome import Line, Outcome, new_outcome
-from motionformer.experiments.tables.request import Request
+from motionformer.experiments.tables.jobs import no_finished_run, run_parallel
+from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 
 FOLDERS = {
     "listops": "listops",
@@ -181,7 +178,7 @@ def _published(task: Task, root: Path | None) -> _Trial:
 def _train_all(jobs: Sequence[_Job], request: Request) -> Found:
     """Train what is not finished, some at the same time."""
     results: Found = {}
-    for job, result in at_once(_train, jobs, request.processes):
+    for job, result in run_parallel(_train, jobs, request.processes):
         examples = len(job.trial.splits.test)
         request.tell(f"{job}: {show_share(round(result.test_accuracy * examples), examples)} of test")
         results[job.key] = result.test_accuracy, result.seconds
