@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from motionformer.attention import Attend
-from motionformer.lra.attends import make_attend
+from motionformer.experiments.lra.model import make_attend
 
 N, D, HEADS = 1024, 32, 4
 RANKS = (16, 32, 64, 128)

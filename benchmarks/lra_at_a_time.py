@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from motionformer.lra import SequenceClassifier, find_task
-from motionformer.lra.attends import COMPARED
-from motionformer.lra.examples import Batch, collate
-from motionformer.lra.listops import ListOps
+from motionformer.experiments.lra import SequenceClassifier, find_task
+from motionformer.experiments.lra.examples import Batch, collate
+from motionformer.experiments.lra.listops import ListOps
+from motionformer.experiments.lra.model import COMPARED
 
 BATCH = 32
 SIZES = (32, 8, 4, 2, 1)

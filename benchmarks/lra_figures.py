@@ -13,7 +13,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from motionformer.lra.pathfinder import Pathfinder
+from motionformer.experiments.lra.pathfinder import Pathfinder
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 COLOURS = {

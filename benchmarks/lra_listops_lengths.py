@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from motionformer.lra import COMPARED, Run, find_task, train
-from motionformer.lra.listops import Lengths, make_listops
+from motionformer.experiments.lra import COMPARED, Run, find_task, train
+from motionformer.experiments.lra.listops import Lengths, make_listops
 
 LENGTHS: tuple[Lengths, ...] = ((50, 100), (100, 200), (200, 400), (400, 800))
 EVERY, LEFT = 50, 2.15

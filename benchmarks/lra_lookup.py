@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from motionformer.lra.model import DIM, Encoder
+from motionformer.experiments.lra.model import DIM, Encoder
 
 VALUES = 8
 METHODS = (

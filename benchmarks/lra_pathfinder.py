@@ -10,7 +10,7 @@ import argparse
 
 import numpy as np
 
-from motionformer.lra.pathfinder import draw_scene
+from motionformer.experiments.lra.pathfinder import draw_scene
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from motionformer.attention import select_prototypes
-from motionformer.lra.attends import make_attend
+from motionformer.experiments.lra.model import make_attend
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 D, HEADS = 32, 2

@@ -12,8 +12,9 @@ import matplotlib.pyplot as plt
 import torch
 
 from motionformer.data.motion import MotionBenchmark
-from motionformer.davis import Affinity, ClipFeatures, CopyFirst, LabelPropagation, TokenReadout, jaccard, open_backbone
-from motionformer.davis.overlay import paint
+from motionformer.experiments.davis import jaccard
+from motionformer.tracking import Affinity, ClipFeatures, CopyFirst, LabelPropagation, TokenReadout, open_backbone
+from motionformer.tracking.output import paint
 
 SIZE, INDEX = 192, 5
 

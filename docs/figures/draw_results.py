@@ -5,9 +5,9 @@ python docs/figures/draw_results.py
 
 from pathlib import Path
 
-from motionformer.reproduce import EXPERIMENTS
-from motionformer.reproduce.page import picture_name, read_outcomes
-from motionformer.reproduce.picture import draw
+from motionformer.experiments.tables import EXPERIMENTS
+from motionformer.experiments.tables.card import draw
+from motionformer.experiments.tables.page import picture_name, read_outcomes
 
 HERE = Path(__file__).parent
 

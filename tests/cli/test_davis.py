@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.davis import CopyFirst, evaluate, find_sequences
 from motionformer.errors import MaskError, MotionformerError, UnknownModelError, VideoError
-from tests.davis.discs import write_davis
+from motionformer.experiments.davis import evaluate, find_sequences
+from motionformer.tracking import CopyFirst
+from tests.tracking.discs import write_davis
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 

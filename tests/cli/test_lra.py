@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import AnnotationError, CheckpointError, MotionformerError
-from motionformer.lra.listops import read_tsv
+from motionformer.experiments.lra.listops import read_tsv
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 SMALL = ["--train", "8", "--dev", "4", "--test", "4"]

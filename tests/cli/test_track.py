@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data.motion.videos import write_video
-from motionformer.davis.jaccard import jaccard
-from motionformer.davis.masks import read_mask, write_mask
-from motionformer.davis.tracker import CopyFirst
 from motionformer.errors import MaskError, VideoError
+from motionformer.experiments.davis.score import jaccard
+from motionformer.tracking.masks import read_mask, write_mask
+from motionformer.tracking.tracker import CopyFirst
 from motionformer.video import open_video
 from motionformer.video.stream import FrameStream, stream_video
-from tests.davis.discs import disc_clip
+from tests.tracking.discs import disc_clip
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 MODEL = ["--model", "joint-tiny", "--clip", "1", "--height", "192", "--block", "0"]
@@ -138,7 +138,7 @@ def test_a_video_has_its_name_when_it_is_whole(folder: Path, monkeypatch: pytest
             yield first
             raise RuntimeError("stopped")
 
-    monkeypatch.setattr("motionformer.davis.tracker.CopyFirst", Stops)
+    monkeypatch.setattr("motionformer.tracking.tracker.CopyFirst", Stops)
     (folder / "tracked.mp4").write_bytes(b"an older one")
     words = ["--mask", str(folder / "first.png"), "--model", "copy", "--overlay", str(folder / "tracked.mp4")]
     result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
@@ -158,7 +158,7 @@ def test_a_video_that_breaks_off_keeps_what_was_followed(folder: Path, monkeypat
 
             yield replace(stream, frames=frames())
 
-    monkeypatch.setattr("motionformer.davis.run.stream_video", breaks_off)
+    monkeypatch.setattr("motionformer.tracking.tracker.stream_video", breaks_off)
     places = ["--overlay", str(folder / "tracked.mp4"), "--masks", str(folder / "masks")]
     words = ["--mask", str(folder / "first.png"), "--model", "copy", *places]
     result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.tracking import TrackerOptions, with_tracker_options
+from motionformer.cli.options import TrackerOptions, with_tracker_options
 from motionformer.errors import MotionformerError
 
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from motionformer.davis.layout import Sequence
-    from motionformer.davis.run import Evaluation
-    from motionformer.davis.score import ObjectScore
+    from motionformer.experiments.davis.layout import Sequence
+    from motionformer.experiments.davis.run import Evaluation
+    from motionformer.experiments.davis.score import ObjectScore
 
     Done = tuple[Sequence, list[ObjectScore], float | None]
 
@@ -25,7 +25,9 @@ app = typer.Typer(help="Video object segmentation on DAVIS.", no_args_is_help=Tr
 
 SingleOption = Annotated[bool, typer.Option("--single-object", help="Take all objects for one, as DAVIS 2016 does.")]
 YearOption = Annotated[int | None, typer.Option(help="2016 or 2017, where ROOT has the lists of both.")]
-SplitOption = Annotated[str | None, typer.Option(help="A list in ImageSets, such as val; all sequences unless said.")]
+SplitOption = Annotated[
+    str | None, typer.Option(help="A list in ImageSets, such as val.", show_default="all sequences")
+]
 SequenceOption = Annotated[list[str] | None, typer.Option("--sequence", help="Only this sequence; may be given again.")]
 ResolutionOption = Annotated[str, typer.Option(help="Folder of frames and masks: 480p or Full-Resolution.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -67,12 +69,12 @@ def evaluate(
     overlay: Annotated[Path | None, typer.Option(help="Write an mp4 a sequence here.")] = None,
     json: JsonOption = False,
 ) -> None:
-    from motionformer.davis.layout import find_sequences
-    from motionformer.davis.places import check_evaluate_places
-    from motionformer.davis.run import evaluate as follow
+    from motionformer.experiments.davis.layout import find_sequences
+    from motionformer.experiments.davis.run import check_evaluate_output
+    from motionformer.experiments.davis.run import evaluate as follow
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
-    check_evaluate_places(sequences, masks, overlay)
+    check_evaluate_output(sequences, masks, overlay)
     tracker = options.build()
     with _progress() as progress:
         bar = progress.add_task("following", total=sum(len(one.masks) for one in sequences))
@@ -99,8 +101,8 @@ def score(
     single_object: SingleOption = False,
     json: JsonOption = False,
 ) -> None:
-    from motionformer.davis.layout import find_sequences
-    from motionformer.davis.run import score_folders
+    from motionformer.experiments.davis.layout import find_sequences
+    from motionformer.experiments.davis.run import score_folders
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     with _progress() as progress:
@@ -129,8 +131,8 @@ def _take(running: "Iterable[Done]") -> "tuple[list[Done], BaseException | None]
 
 def _print_done(done: "list[Done]", error: BaseException | None, total: int, as_json: bool) -> None:
     """The figures of what is done; then the error, if one was in the way of the rest."""
-    from motionformer.davis.run import Evaluation
-    from motionformer.davis.score import Scores
+    from motionformer.experiments.davis.run import Evaluation
+    from motionformer.experiments.davis.score import Scores
 
     if done:
         each = [seconds for _, _, seconds in done if seconds is not None]

@@ -7,7 +7,7 @@ import typer
 
 DEMO_HELP = """Train a small Motionformer on the built-in motion benchmark, test it, and write one page about it.
 
-Nothing is downloaded. On two CPU cores it takes a few minutes; a killed demo goes on where it stopped. `key=value`
+Nothing is downloaded. On two CPU cores it takes a few minutes; a killed demo resumes where it stopped. `key=value`
 changes the recipe `motion/easy` (`motionformer train motion/easy --print` shows it).
 
 **Examples**
@@ -23,7 +23,7 @@ def demo(
     changes: Annotated[list[str] | None, typer.Argument(help="key=value …", metavar="[KEY=VALUE]...")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say only where the report is.")] = False,
 ) -> None:
-    from motionformer.demo import run_demo
+    from motionformer.experiments.demo import run_demo
 
     done = run_demo(folder, overrides=tuple(changes or ()), quiet=quiet)
     from motionformer.evaluation.intervals import show_share

@@ -3,15 +3,13 @@
 import json
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from motionformer.cli.data import ClassesOption, KindName, KindOption, RootOption
 from motionformer.cli.many import ProtocolOption, protocol_value
-
-if TYPE_CHECKING:
-    import torch
+from motionformer.cli.options import find_device
 
 EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
 
@@ -192,21 +190,3 @@ def _write_extras(results: Any, pictures: Path | None, challenge: Path | None) -
         from motionformer.evaluation.pictures import draw_pictures
 
         draw_pictures(results, pictures)
-
-
-def find_device(name: str) -> "torch.device":
-    """auto: a GPU where there is one; under torchrun each process has its own."""
-    import os
-
-    import torch
-
-    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    if name == "auto":
-        name = own if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        found = torch.device(own if name == "cuda" else name)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise typer.BadParameter(f"{name!r} cannot be used here ({reason}).", param_hint="--device") from error
-    return found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.evaluate import PrecisionName, SampleByOption, find_device
+from motionformer.cli.evaluate import PrecisionName, SampleByOption
 from motionformer.cli.many import (
     ProtocolOption,
     frames_cell,
@@ -16,10 +16,10 @@ from motionformer.cli.many import (
     tell_failures,
     tell_reads,
 )
+from motionformer.cli.options import DeviceOption, find_device
 from motionformer.cli.predict import (
     DEFAULT_MODEL,
     BatchOption,
-    DeviceOption,
     ModelOption,
     ResumeOption,
     check_seconds,

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.evaluate import find_device
-from motionformer.cli.predict import DeviceOption
+from motionformer.cli.options import DeviceOption, find_device
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from motionformer.lra.costs import Cost
+    from motionformer.experiments.lra.costs import Cost
 
 app = typer.Typer(help="Long Range Arena: long sequences, any way to compute attention.", no_args_is_help=True)
 
@@ -49,7 +48,7 @@ An example depends on the seed, its split and its number only, so a smaller set 
 """
 TRAIN_HELP = """Train the small model of the comparison on one task, and test its best checkpoint.
 
-Batch, steps and warm-up are the published ones of the task unless said. A run that was stopped goes on when the same
+Batch, steps and warm-up default to the published ones of the task. A run that was stopped resumes when the same
 command is given again. Without --data, ListOps and Pathfinder are made while training.
 
 **Examples**
@@ -84,7 +83,7 @@ def make(
         typer.Option(help="ListOps: tokens, more than / fewer than.", show_default="500 2000, as published"),
     ] = None,
 ) -> None:
-    from motionformer.lra import listops, pathfinder
+    from motionformer.experiments.lra import listops, pathfinder
 
     module = listops if task is MadeTask.listops else pathfinder
     counts = {split: count or module.SPLITS[split] for split, count in (("train", train), ("val", dev), ("test", test))}
@@ -121,7 +120,9 @@ def train(
     lr: Annotated[float, typer.Option(min=0.0, help="Highest learning rate of the cycle.")] = 1e-4,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order and dropout.")] = 0,
     every: Annotated[int | None, typer.Option(min=1, help="Steps between evaluations.", show_default="1/50")] = None,
-    dev_examples: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many only; all unless said.")] = None,
+    dev_examples: Annotated[
+        int | None, typer.Option(min=1, help="Evaluate on so many only.", show_default="all")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/lra/…")] = None,
     device: DeviceOption = "auto",
     at_a_time: Annotated[
@@ -132,15 +133,15 @@ def train(
             show_default="8,192 tokens on a CPU, else all",
         ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU; as PyTorch likes unless said.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads on a CPU.", show_default="PyTorch's")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     from dataclasses import asdict
 
     import torch
 
-    from motionformer.lra import Run, find_task, make_attend
-    from motionformer.lra import train as train_model
+    from motionformer.experiments.lra import Run, find_task, make_attend
+    from motionformer.experiments.lra import train as train_model
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -202,8 +203,8 @@ def costs(
 ) -> None:
     from dataclasses import asdict
 
-    from motionformer.lra.attends import COMPARED
-    from motionformer.lra.costs import compare_costs
+    from motionformer.experiments.lra.costs import compare_costs
+    from motionformer.experiments.lra.model import COMPARED
 
     rows = compare_costs((*COMPARED, "exact-stored"), memory_batch=batch if memory else None)
     if as_json:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.evaluate import PrecisionName, SampleByOption, find_device
+from motionformer.cli.evaluate import PrecisionName, SampleByOption
 from motionformer.cli.many import (
     ProtocolOption,
     frames_cell,
@@ -15,6 +15,7 @@ from motionformer.cli.many import (
     tell_failures,
     tell_reads,
 )
+from motionformer.cli.options import DeviceOption, find_device
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +49,6 @@ usage.
     torchrun --nproc-per-node 4 $(which motionformer) predict videos/ --csv results.csv
 """
 ModelOption = Annotated[str, typer.Option("--model", "-m", help="Released name, file, or folder of weights.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 BatchOption = Annotated[int, typer.Option(min=1, help="Clips in one forward pass.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run has done.")]
 

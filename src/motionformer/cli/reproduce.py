@@ -14,7 +14,7 @@ REPRODUCE_HELP = """Run a table or figure of the paper; without a name, list the
 `--data` it is made on your own: class folders of videos (t2 to a3), a DAVIS folder (a6), a folder with files of Long
 Range Arena (t5). `--scale paper` is the
 original: the published recipes (`data.train=… data.val=…`), tasks (t5: `--data FOLDER`) and weights.
-A killed experiment goes on where it stopped; what is finished is not done again.
+A killed experiment resumes where it stopped; what is finished is not done again.
 
 **Examples**
 
@@ -57,11 +57,11 @@ def reproduce(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.reproduce.experiments import find_experiment
+    from motionformer.experiments.tables.experiments import find_experiment
 
     console = Console()
     if page is not None:
-        from motionformer.reproduce.page import write_page
+        from motionformer.experiments.tables.page import write_page
 
         console.print(str(write_page(page)), soft_wrap=True, highlight=False)
         return
@@ -69,9 +69,9 @@ def reproduce(
         _list(console, as_json)
         return
     experiment = find_experiment(name)
-    from motionformer.reproduce.card import write_outcome
-    from motionformer.reproduce.request import Request
-    from motionformer.reproduce.run import run_experiment
+    from motionformer.experiments.tables.card import write_outcome
+    from motionformer.experiments.tables.outcome import Request
+    from motionformer.experiments.tables.studies import run_experiment
 
     request = Request(
         out,
@@ -108,7 +108,7 @@ def _show(experiment: Any, outcome: Any, files: list[Path], console: Any, as_jso
 
     from rich.markdown import Markdown
 
-    from motionformer.reproduce.card import to_markdown
+    from motionformer.experiments.tables.card import to_markdown
 
     if as_json:
         print(json.dumps(outcome.to_dict(), indent=1))
@@ -123,7 +123,7 @@ def _list(console: Any, as_json: bool) -> None:
 
     from rich.table import Table
 
-    from motionformer.reproduce.experiments import EXPERIMENTS
+    from motionformer.experiments.tables.experiments import EXPERIMENTS
 
     listed = []
     for one in EXPERIMENTS.values():

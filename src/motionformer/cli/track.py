@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from motionformer.cli.tracking import TrackerOptions, with_tracker_options
+from motionformer.cli.options import TrackerOptions, with_tracker_options
 
 TRACK_HELP = """Follow objects through a video from a mask of its first frame.
 
@@ -37,15 +37,15 @@ def track(
     from rich.console import Console
     from rich.progress import track as with_progress
 
-    from motionformer.davis.masks import object_numbers, read_mask
-    from motionformer.davis.places import check_track_places
-    from motionformer.davis.run import check_first_mask, track_video
     from motionformer.errors import VideoError
+    from motionformer.tracking.masks import object_numbers, read_mask
+    from motionformer.tracking.output import check_track_output
+    from motionformer.tracking.tracker import check_first_mask, track_video
     from motionformer.video import open_video
 
     if overlay is None and masks is None:
         raise typer.BadParameter("say where to write: --overlay tracked.mp4, --masks folder, or both.")
-    check_track_places(video, mask, masks=masks, overlay=overlay)
+    check_track_output(video, mask, masks=masks, overlay=overlay)
     first = read_mask(mask)
     with open_video(video) as opened:
         check_first_mask(first, opened, mask)

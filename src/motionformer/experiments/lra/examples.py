@@ -1,0 +1,193 @@
+"""Examples of every task in one form: one or two sequences of token numbers and a class.
+
+Number 0 is padding and nothing else, in every task. A batch is padded to its own longest sequence: what is padding is
+masked everywhere, so the length it is padded to changes no result.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motionformer.errors import AnnotationError
+
+Tokens = NDArray[np.int16]
+
+
+class Example(NamedTuple):
+    """`texts` holds one sequence, or the two documents of Retrieval."""
+
+    texts: tuple[Tokens, ...]
+    label: int
+
+
+@runtime_checkable
+class Examples(Protocol):
+    """Anything with a length that gives an `Example` by place: a list, or a class that makes them when asked."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Example: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`w` sequences an example (1, or 2 for Retrieval), padded; `mask` is True for real tokens."""
+
+    tokens: Int64[Tensor, "b w n"]
+    mask: Bool[Tensor, "b w n"]
+    labels: Int64[Tensor, "b"]
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.tokens.to(device), self.mask.to(device), self.labels.to(device))
+
+    def parts(self, size: int) -> Iterator["Batch"]:
+        """The same examples, `size` of like length at a time, each part padded to its own longest only."""
+        lengths = self.mask.sum(dim=-1).amax(dim=-1)
+        for rows in lengths.argsort(stable=True).split(size):
+            longest = max(1, int(lengths[rows].max()))
+            yield Batch(self.tokens[rows, :, :longest], self.mask[rows, :, :longest], self.labels[rows])
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Training, development (chooses the checkpoint) and test examples; none of the three is empty.
+
+    No example is in two of them.
+    """
+
+    train: Examples
+    dev: Examples
+    test: Examples
+    folder: Path | None = field(default=None, kw_only=True)
+    """Where they were read."""
+
+    def __post_init__(self) -> None:
+        train, dev, test = len(self.train), len(self.dev), len(self.test)
+        if not train or not dev or not test:
+            raise AnnotationError(
+                f"gives {train} training, {dev} development and {test} test examples, and each split needs one; where "
+                "development is a tenth of the training examples, give ten or more",
+                self.folder,
+            )
+
+
+def collate(examples: Sequence[Example]) -> Batch:
+    """Examples as one padded batch."""
+    longest = max(1, *(len(text) for example in examples for text in example.texts))
+    tokens = torch.zeros(len(examples), len(examples[0].texts), longest, dtype=torch.int64)
+    for row, example in enumerate(examples):
+        for place, text in enumerate(example.texts):
+            tokens[row, place, : len(text)] = torch.from_numpy(text.astype(np.int64))
+    return Batch(tokens, tokens != 0, torch.tensor([example.label for example in examples]))
+
+
+def training_batches(examples: Examples, batch: int, seed: int, first_step: int, last_step: int) -> Iterator[Batch]:
+    """Batches of steps `first_step` … `last_step` − 1: shuffled passes that depend on the seed and the pass alone.
+
+    A run that is resumed at a step so gets the batches it would have got.
+    """
+    batch = min(batch, len(examples))
+    in_a_pass = len(examples) // batch
+    order: NDArray[np.int64] | None = None
+    for step in range(first_step, last_step):
+        turn, place = divmod(step, in_a_pass)
+        if order is None or place == 0:
+            order = np.random.default_rng((seed, turn)).permutation(len(examples))
+        yield collate([examples[int(i)] for i in order[place * batch : (place + 1) * batch]])
+
+
+def every_batch(examples: Examples, batch: int) -> Iterator[Batch]:
+    """All examples once, in order."""
+    for start in range(0, len(examples), batch):
+        yield collate([examples[i] for i in range(start, min(start + batch, len(examples)))])
+
+
+def hold_out(count: int, every: int = 10) -> tuple[list[int], list[int]]:
+    """Places of `count` training examples: those that stay, and one in `every` set aside for development."""
+    return [i for i in range(count) if i % every != every - 1], list(range(every - 1, count, every))
+
+
+class Picked:
+    """Some of a sequence's examples, by place, made only when asked for."""
+
+    def __init__(self, examples: Examples, places: Sequence[int]) -> None:
+        self.examples, self.places = examples, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.examples[self.places[index]]
+
+
+def spread(examples: Examples, count: int) -> Examples:
+    """`count` of the examples, evenly spread: files often hold class after class, and the first would be one class."""
+    count = min(count, len(examples))
+    return Picked(examples, [i * len(examples) // count for i in range(count)])
+
+
+def as_bytes(text: bytes, length: int) -> Tokens:
+    """The first `length` bytes, each one higher than it is: 0 is padding."""
+    return np.frombuffer(text[:length], np.uint8).astype(np.int16) + 1
+
+
+HASHED = 64
+"""Examples of a split that are hashed, from the first to the last at equal distances."""
+
+
+@runtime_checkable
+class Made(Protocol):
+    """Examples that are made when asked for."""
+
+    @property
+    def recipe(self) -> str:
+        """Everything that the examples depend on, their number included."""
+
+
+def fingerprint(splits: Splits) -> dict[str, str]:
+    parts = {"train data": splits.train, "dev data": splits.dev, "test data": splits.test}
+    return {name: part.recipe if isinstance(part, Made) else _hash(part) for name, part in parts.items()}
+
+
+def _hash(examples: Examples) -> str:
+    digest = sha256()
+    for place in np.linspace(0, len(examples) - 1, min(HASHED, len(examples))).astype(int).tolist():
+        texts, label = examples[place]
+        digest.update(f"{label} {[len(text) for text in texts]}".encode())
+        for text in texts:
+            digest.update(text.astype("<i2").tobytes())
+    return f"{len(examples)} examples ({digest.hexdigest()[:12]})"
+
+
+T = TypeVar("T")
+
+
+def in_order(make: Callable[[int], T], count: int, workers: int) -> Iterator[T]:
+    """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
+    if workers == 1:
+        yield from map(make, range(count))
+        return
+    with get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap(make, range(count), chunksize=16)
+
+
+def count_examples(split: str, count: int | None, sizes: Mapping[str, int]) -> int:
+    """`count`, or the size of the split where it is None."""
+    if split not in sizes:
+        raise ValueError(f"split is one of {', '.join(sizes)}; not {split!r}.")
+    return sizes[split] if count is None else count
+
+
+def check_index(index: int, count: int) -> None:
+    """An `IndexError` ends a `for` loop over made examples, so there must be one."""
+    if not 0 <= index < count:
+        raise IndexError(f"example {index} of {count}.")

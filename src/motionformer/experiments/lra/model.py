@@ -1,0 +1,141 @@
+"""The model of the comparison: two pre-norm layers of width 64, the mean over real tokens, a small classifier.
+
+The attention's arithmetic is given as an `attend`; everything else is the same for all. Padding is hidden from all of
+them alike: as keys by a mask, as candidates for prototypes and landmarks by the same mask, and in the mean.
+"""
+
+import re
+from collections.abc import Callable
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from motionformer.attention import (
+    Attend,
+    ExactAttention,
+    JointAttention,
+    NystromAttention,
+    OrthoformerAttention,
+    PerformerAttention,
+    SpaceTimeNormAttention,
+)
+from motionformer.experiments.lra.tasks import Task
+from motionformer.models.block import MLP
+
+DIM, NUM_HEADS, HIDDEN, DEPTH = 64, 2, 128, 2
+DROPOUT = 0.1
+
+
+class Layer(nn.Module):
+    """Pre-norm attention and MLP; masked."""
+
+    def __init__(self, attend: Attend, dim: int = DIM, num_heads: int = NUM_HEADS, hidden: int = HIDDEN) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attn = JointAttention(dim, num_heads, attend=attend)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = MLP(dim, hidden, DROPOUT)
+        self.dropout = nn.Dropout(DROPOUT)
+
+    def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n c"]:
+        x = x + self.dropout(self.attn(self.norm1(x), key_mask=mask))
+        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """Embedded tokens through the layers and a last norm."""
+
+    def __init__(self, attend: str, dim: int = DIM, num_heads: int = NUM_HEADS, depth: int = DEPTH) -> None:
+        super().__init__()
+        hidden = dim * HIDDEN // DIM
+        attends = [make_attend(attend, dim // num_heads) for _ in range(depth)]
+        self.layers = nn.ModuleList(Layer(one, dim, num_heads, hidden) for one in attends)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None = None) -> Float[Tensor, "b n c"]:
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class SequenceClassifier(nn.Module):
+    """Token numbers → logits. With two texts an example, both go through one encoder and meet in the head."""
+
+    def __init__(self, task: Task, attend: str) -> None:
+        super().__init__()
+        self.words = nn.Embedding(task.vocabulary, DIM, padding_idx=0)
+        self.places = nn.Parameter(torch.empty(task.length, DIM))
+        nn.init.normal_(self.words.weight, std=0.02)
+        nn.init.normal_(self.places, std=0.02)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.encoder = Encoder(attend)
+        self.head = PairHead(task.num_classes) if task.num_texts == 2 else SingleHead(task.num_classes)
+
+    def forward(self, tokens: Int64[Tensor, "b w n"], mask: Bool[Tensor, "b w n"]) -> Float[Tensor, "b classes"]:
+        b = tokens.shape[0]
+        tokens, mask = (rearrange(x, "b w n -> (b w) n") for x in (tokens, mask))
+        x = self.dropout(self.words(tokens) + self.places[: tokens.shape[1]])
+        pooled = mean_of_real(self.encoder(x, mask), mask)
+        return self.head(rearrange(pooled, "(b w) c -> b w c", b=b))  # type: ignore[no-any-return]
+
+
+class SingleHead(nn.Module):
+    """The classifier of one text."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, num_classes))
+
+    def forward(self, texts: Float[Tensor, "b 1 c"]) -> Float[Tensor, "b classes"]:
+        return self.layers(texts[:, 0])  # type: ignore[no-any-return]
+
+
+class PairHead(nn.Module):
+    """The classifier of two texts: each, their product and their difference."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, num_classes))
+
+    def forward(self, texts: Float[Tensor, "b 2 c"]) -> Float[Tensor, "b classes"]:
+        one, other = texts.unbind(dim=1)
+        return self.layers(torch.cat((one, other, one * other, one - other), dim=-1))  # type: ignore[no-any-return]
+
+
+def mean_of_real(x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b c"]:
+    """The mean over real tokens: padding counts neither above nor below."""
+    weights = mask.to(x.dtype)[..., None]
+    return (x * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+
+
+COMPARED = ("exact", "performer-256", "nystrom-128", "orthoformer-64", "orthoformer-64-improved")
+"""The rows of the comparison; `-improved` is our addition."""
+
+KINDS: dict[str, Callable[[int, int], Attend]] = {
+    "performer-#": lambda r, d: PerformerAttention(d, r),
+    "nystrom-#": lambda r, d: NystromAttention(r),
+    "orthoformer-#": lambda r, d: OrthoformerAttention(r),
+    "orthoformer-#-improved": lambda r, d: OrthoformerAttention.improved(r),
+    "orthoformer-#-random": lambda r, d: OrthoformerAttention(r, choice="random"),
+    "orthoformer-#-segments": lambda r, d: OrthoformerAttention(r, choice="segments"),
+}
+
+
+def make_attend(name: str, head_dim: int) -> Attend:
+    """A fresh `attend` for heads of this width.
+
+    `exact-stored` is exact attention that keeps the n × n matrix: the same function without the fused kernel, for cost
+    comparisons. The Performer draws its features from PyTorch's global generator, which a run seeds.
+    """
+    if name == "exact":
+        return ExactAttention()
+    if name == "exact-stored":
+        return SpaceTimeNormAttention()
+    number = re.search(r"[1-9][0-9]*", name)
+    kind = name.replace(number[0], "#", 1) if number else name
+    if number is None or kind not in KINDS:
+        known = ", ".join(("exact", "exact-stored", *KINDS)).replace("#", "R")
+        raise ValueError(f"attend is one of {known} with a number for R; not {name!r}.")
+    return KINDS[kind](int(number[0]), head_dim)

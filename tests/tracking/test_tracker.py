@@ -1,0 +1,65 @@
+"""Trackers on discs whose masks are known, and what is written of them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from motionformer.tracking.features import ClipFeatures, TokenReadout
+from motionformer.tracking.masks import one_hot
+from motionformer.tracking.output import OverlayWriter, paint
+from motionformer.tracking.propagation import Affinity, decide, to_grid
+from motionformer.tracking.tracker import LabelPropagation, open_backbone
+from tests.tracking.discs import disc_clip
+
+
+def untrained() -> LabelPropagation:
+    """Random tokens of pixels: enough for a disc whose texture moves with it."""
+    features = ClipFeatures(open_backbone("joint-tiny", seed=0), TokenReadout(0), clip=1, height=192)
+    return LabelPropagation(features, Affinity())
+
+
+def test_several_objects_stay_apart(tmp_path: Path) -> None:
+    frames, masks = disc_clip(4, frames=4, size=96)
+    other, other_masks = disc_clip(1, frames=4, size=96)
+    wide, first = torch.cat((frames, other), dim=2), torch.cat((3 * masks[0], 7 * other_masks[0]), dim=1)
+    *_, last = untrained().track(wide, first)
+    for number, truth in (
+        (3, torch.cat((masks[-1], 0 * masks[-1]), 1)),
+        (7, torch.cat((0 * masks[-1], other_masks[-1]), 1)),
+    ):
+        found = last == number
+        assert (found & (truth > 0)).sum() / (found | (truth > 0)).sum() > 0.6
+    assert set(last.unique().tolist()) == {0, 3, 7}
+
+
+def test_a_still_video_keeps_its_mask() -> None:
+    frames, masks = disc_clip(0, frames=1, size=96)
+    features = ClipFeatures(open_backbone("joint-tiny"), TokenReadout(0), clip=1, height=96)
+    tracker = LabelPropagation(features, Affinity(top_k=1))
+    *_, last = tracker.track(frames.expand(5, -1, -1, -1), masks[0])
+    expected = decide(to_grid(one_hot(masks[0], [1]), (12, 12)), [1], (96, 96))
+    assert torch.equal(last, expected)  # all that is lost is what the grid cannot show
+
+
+def test_paint_shows_frame_mask_and_outline() -> None:
+    frame, mask = torch.full((12, 12, 3), 100, dtype=torch.uint8), torch.zeros(12, 12, dtype=torch.uint8)
+    mask[3:9, 3:9] = 1
+    picture = paint(frame, mask, opacity=0.5)
+    assert picture[0, 0].tolist() == [100, 100, 100]
+    assert picture[5, 5].tolist() == [114, 50, 50]
+    assert picture[2, 5].tolist() == [255, 255, 255]
+
+
+def test_a_full_disk_names_the_video_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "o.mp4.part").symlink_to("/dev/full")
+    frame, mask = torch.zeros(64, 64, 3, dtype=torch.uint8), torch.zeros(64, 64, dtype=torch.uint8)
+
+    def write() -> None:
+        with OverlayWriter(tmp_path / "o.mp4") as writer:
+            for _ in range(80):
+                writer.add(torch.randint_like(frame, 255), mask)
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*o\.mp4'"):
+        write()
+    assert not list(tmp_path.iterdir())
