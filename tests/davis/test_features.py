@@ -7,7 +7,7 @@ from motionformer import create_model, record_attention
 from motionformer.davis.affinity import Affinity, propagate
 from motionformer.davis.features import AttentionReadout, ClipFeatures, TokenReadout
 from motionformer.models import Motionformer
-from motionformer.video.transforms.pixels import FromFrames, Normalise
+from motionformer.video.transforms.base import FromFrames, Normalise
 from tests.davis.discs import disc_clip
 
 

@@ -15,8 +15,8 @@ from motionformer.data.record import Annotations, Label, Record
 from motionformer.data.samplers import FrameSampler
 from motionformer.errors import AnnotationError, VideoError
 from motionformer.models.config import SamplingProtocol
-from motionformer.video import Clock, ReadFacts, Video, open_video, take_settled
-from motionformer.video.released import piece_frames
+from motionformer.video import Clock, ReadFacts, Video, open_video, retry_if_frame_count_changed
+from motionformer.video.sample import piece_frames
 
 NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
@@ -54,7 +54,7 @@ class ClipReader:
             image_rate=rate,
             square_pixels=self.sampler.protocol != "released",
         ) as video:
-            views, facts = take_settled(video, lambda: self._read_views(video, record, generator))
+            views, facts = retry_if_frame_count_changed(video, lambda: self._read_views(video, record, generator))
         if not self.transforms:
             return _stacked(views), record.label, facts
         done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]

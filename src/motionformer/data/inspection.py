@@ -9,8 +9,7 @@ from motionformer.data.clips import record_clock
 from motionformer.data.record import Record
 from motionformer.errors import VideoError
 from motionformer.video import VideoMetadata, open_video
-from motionformer.video.container import open_container
-from motionformer.video.deadline import Deadline
+from motionformer.video.container import Deadline, open_container
 
 Status = Literal["ok", "odd", "short", "broken"]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from motionformer.davis.png import write_png
 from motionformer.errors import MaskError, VideoError
-from motionformer.video.container import explained
+from motionformer.video.container import wrap_decoder_errors
 from motionformer.video.images import decode_image
 
 VOID = 255
@@ -30,7 +30,7 @@ def read_mask(file: str | Path) -> UInt8[Tensor, "H W"]:
     if not file.is_file():
         raise MaskError(f"{file}: there is no such file.")
     try:
-        with explained(file):
+        with wrap_decoder_errors(file):
             image = decode_image(file)
     except VideoError as error:
         raise MaskError(str(error)) from error

@@ -15,7 +15,7 @@ from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark, MotionCli
 from motionformer.data.samplers import clip_offsets
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.video import Clock, Video, open_video, take_settled
+from motionformer.video import Clock, Video, open_video, retry_if_frame_count_changed
 from motionformer.video.sample import clamp
 
 Source = str | PathLike[str] | MotionClip | Tensor
@@ -91,7 +91,7 @@ def place_clip(spec: InputSpec, clock: Clock, frame: int | None) -> tuple[list[i
 
 def _from_video(path: Path, spec: InputSpec, frame: int | None) -> Clip:
     with open_video(path, image_rate=IMAGE_RATE, square_pixels=spec.protocol != "released") as video:
-        return take_settled(video, lambda: _read_clip(video, spec, frame))
+        return retry_if_frame_count_changed(video, lambda: _read_clip(video, spec, frame))
 
 
 def _read_clip(video: Video, spec: InputSpec, frame: int | None) -> Clip:
