@@ -13,7 +13,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.data.motion.videos import write_video
+from motionformer.data.motion.dataset import write_video
 from motionformer.davis.jaccard import jaccard
 from motionformer.davis.masks import read_mask, write_mask
 from motionformer.davis.tracker import CopyFirst

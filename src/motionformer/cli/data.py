@@ -11,9 +11,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from motionformer.data.check import ScanReport
     from motionformer.data.record import Annotations
-    from motionformer.data.scan import ScanReport
-    from motionformer.data.shard_index import Shard
+    from motionformer.data.shards import Shard
 
 app = typer.Typer(help="Look at data sets, and write them as shards.", no_args_is_help=True)
 
@@ -81,7 +81,7 @@ def check(
     from rich.console import Console
     from rich.progress import track
 
-    from motionformer.data.scan import ScanReport, count_videos, scan
+    from motionformer.data.check import ScanReport, count_videos, scan
     from motionformer.files import check_output, write_whole
 
     to_screen = json is not None and str(json) == "-"
@@ -160,7 +160,7 @@ def _open(
     classes: Path | None,
     missing: Literal["error", "drop", "keep"],
 ) -> "Annotations":
-    from motionformer.data.recognise import open_dataset
+    from motionformer.data.source import open_dataset
 
     return open_dataset(path, kind.value, split=split, root=root, class_names=classes, missing=missing)
 

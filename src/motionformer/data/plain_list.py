@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from motionformer.data.class_names import ClassSource, read_class_names
 from motionformer.data.record import SEPARATOR, Annotations, Label, Record
-from motionformer.data.table import Row, named_row, read_cells, read_lines
+from motionformer.data.table import ClassSource, Row, named_row, read_cells, read_class_names, read_lines
 from motionformer.errors import AnnotationError
 
 COLUMNS = ("path", "label", "start", "end")

@@ -17,7 +17,7 @@ import numpy as np
 
 from motionformer.data.clips import frame_span
 from motionformer.data.record import Annotations, Record
-from motionformer.data.shard_index import INDEX_NAME, Shard, ShardIndex
+from motionformer.data.shards import INDEX_NAME, Shard, ShardIndex
 from motionformer.errors import AnnotationError
 from motionformer.files import valid_json, write_whole, written_whole
 from motionformer.video import Clock

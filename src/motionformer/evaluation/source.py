@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import get_args
 
 from motionformer.data import open_dataset
-from motionformer.data.class_folders import split_folders
-from motionformer.data.class_names import ClassSource
+from motionformer.data.folders import split_folders
 from motionformer.data.motion import LEVELS, MotionBenchmark
 from motionformer.data.motion.dataset import Split
-from motionformer.data.recognise import Kind, recognise
+from motionformer.data.source import Kind, recognise
+from motionformer.data.table import ClassSource
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.views import FileVideos, MotionVideos, SampleBy, VideoSource
 from motionformer.models import InputSpec

@@ -14,8 +14,8 @@ from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, middl
 from motionformer.data.fingerprints import made_clips, video_set
 from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark
 from motionformer.data.motion.dataset import Split
-from motionformer.data.recognise import Kind
 from motionformer.data.record import ClassNames, Label
+from motionformer.data.source import Kind
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
 from motionformer.models.training_data import VideoSet

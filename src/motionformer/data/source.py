@@ -4,19 +4,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from motionformer.data.class_folders import read_class_folders, split_folders
-from motionformer.data.class_names import ClassSource
-from motionformer.data.epic import read_epic, refuse_pickle
-from motionformer.data.hmdb51 import read_hmdb51
-from motionformer.data.kinetics import read_kinetics
-from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_left_out, visible_folders
+from motionformer.data.folders import (
+    find_videos,
+    is_frame_folder,
+    is_video,
+    note_left_out,
+    read_class_folders,
+    split_folders,
+    visible_folders,
+)
 from motionformer.data.plain_list import read_plain_list
+from motionformer.data.published import (
+    SOMETHING_LABELS,
+    UCF101_CLASSES,
+    check_no_pickle,
+    read_epic,
+    read_hmdb51,
+    read_kinetics,
+    read_something,
+    read_ucf101,
+    something_list,
+    ucf101_list,
+)
 from motionformer.data.record import Annotations, Missing, Record
-from motionformer.data.something import LABEL_FILES, read_something
-from motionformer.data.something import list_of as something_list
-from motionformer.data.table import read_lines
-from motionformer.data.ucf101 import CLASS_FILE, read_ucf101
-from motionformer.data.ucf101 import list_of as ucf_list
+from motionformer.data.table import ClassSource, read_lines
 from motionformer.errors import AnnotationError, MissingVideosError
 
 Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
@@ -71,11 +82,11 @@ def read_files(path: Path) -> Annotations:
 
 
 def _recognise_folder(path: Path) -> Kind:
-    if any((path / name).exists() or (path / "labels" / name).exists() for name in LABEL_FILES):
+    if any((path / name).exists() or (path / "labels" / name).exists() for name in SOMETHING_LABELS):
         return "something"
     if any((path / name).exists() for name in EPIC_LISTS.values()):
         return "epic"
-    if (path / CLASS_FILE).exists() or (path / UCF_FOLDER).is_dir():
+    if (path / UCF101_CLASSES).exists() or (path / UCF_FOLDER).is_dir():
         return "ucf101"
     if (path / HMDB_FOLDER).is_dir() or any(path.glob("*_test_split1.txt")):
         return "hmdb51"
@@ -89,14 +100,14 @@ def _recognise_folder(path: Path) -> Kind:
 
 
 def _recognise_file(path: Path) -> Kind:
-    refuse_pickle(path)
+    check_no_pickle(path)
     if is_video(path):
         return "files"
     if path.suffix.lower() == ".json":
         return "something"
     if path.suffix.lower() == ".tar":
         raise AnnotationError("a tar shard is read by motionformer.data.ShardDataset, not as a list.", path)
-    if path.name.startswith(("trainlist", "testlist")) and (path.parent / CLASS_FILE).exists():
+    if path.name.startswith(("trainlist", "testlist")) and (path.parent / UCF101_CLASSES).exists():
         return "ucf101"
     first = read_lines(path)[0][1].lower()
     if "narration_id" in first:
@@ -116,7 +127,7 @@ def _read(
         return read_hmdb51(path / HMDB_FOLDER if (path / HMDB_FOLDER).is_dir() else path, root, split or "train", fold)
     if kind == "ucf101":
         lists = path / UCF_FOLDER if (path / UCF_FOLDER).is_dir() else path
-        return read_ucf101(ucf_list(lists, split or "train", fold) if folder else path, root)
+        return read_ucf101(ucf101_list(lists, split or "train", fold) if folder else path, root)
     split = split or "train"
     if split not in EPIC_LISTS:
         raise AnnotationError(f"no split {split!r}; there are {', '.join(EPIC_LISTS)}.", path)
