@@ -32,7 +32,7 @@ class KindName(str, Enum):
     files = "files"
 
 
-KindOption = Annotated[KindName, typer.Option(help="Layout of the data; found out by itself unless said.")]
+KindOption = Annotated[KindName, typer.Option(help="Layout of the data.")]
 RootOption = Annotated[Path | None, typer.Option(help="Folder of the videos, if it is not where the list is.")]
 SplitOption = Annotated[str | None, typer.Option(help="train, val or test, where PATH holds several.")]
 ClassesOption = Annotated[Path | None, typer.Option(exists=True, help="File with the names of the classes, in order.")]

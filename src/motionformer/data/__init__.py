@@ -15,7 +15,7 @@ from motionformer.data.samplers import (
 )
 from motionformer.data.shard_writer import write_shards
 from motionformer.data.shards import ShardDataset
-from motionformer.data.source import open_dataset
+from motionformer.data.source import open_dataset, open_source
 
 __all__ = [
     "Annotations",
@@ -36,6 +36,7 @@ __all__ = [
     "eval_sampler",
     "middle_sampler",
     "open_dataset",
+    "open_source",
     "train_sampler",
     "write_shards",
 ]

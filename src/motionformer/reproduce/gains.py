@@ -2,6 +2,7 @@
 
 from statistics import mean
 
+from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
 from motionformer.evaluation import Results, evaluate, open_source
 from motionformer.evaluation.compare import Comparison, compare
@@ -38,7 +39,7 @@ def measure_gains(experiment: Experiment, request: Request) -> Outcome:
 def score(job: Job) -> Results:
     """The job's model on the test clips of the benchmark, or on the videos that were held out; kept in its folder."""
     recipe = make_recipe(job)
-    is_made = recipe.data.val.startswith("motion:")
+    is_made = parse_motion(recipe.data.val) is not None
     model = load_model(job.folder / "model")
     source = open_source(
         f"{recipe.data.val}:{recipe.data.val_clips}" if is_made else recipe.data.val,
