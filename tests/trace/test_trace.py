@@ -153,10 +153,10 @@ class TestTrace:
         with pytest.raises(TraceError, match="say which point"):
             trace(model, torch.zeros(8, 48, 48, 3, dtype=torch.uint8))
         for text in ("motion:", "motion:odd/3"):
-            with pytest.raises(AnnotationError, match="there is no level '(odd)?'; there are easy, medium, hard"):
+            with pytest.raises(AnnotationError, match=r"there is no level '(odd)?'; there are easy, medium, hard"):
                 trace(model, text)
         for text in ("motion:easy", "motion:easy:4", "motion:easy/-1"):
-            with pytest.raises((AnnotationError, TraceError), match="clip.*write motion:easy/3"):
+            with pytest.raises((AnnotationError, TraceError), match=r"clip.*write motion:easy/3"):
                 trace(model, text)
 
     def test_models_that_cannot_answer(self) -> None:

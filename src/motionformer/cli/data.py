@@ -82,7 +82,7 @@ def check(
     from rich.progress import track
 
     from motionformer.data.check import ScanReport, count_videos, scan
-    from motionformer.files import check_output, write_whole
+    from motionformer.files import check_output, write_atomically
 
     to_screen = json is not None and str(json) == "-"
     console = Console(stderr=to_screen)
@@ -102,7 +102,7 @@ def check(
     if to_screen:
         print(report.to_json())
     elif json:
-        write_whole(json, report.to_json())
+        write_atomically(json, report.to_json())
     raise typer.Exit(0 if report.is_well else 1)
 
 

@@ -14,7 +14,7 @@ from motionformer.data.clips import record_clock
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
-from motionformer.files import valid_json, write_csv, written_whole
+from motionformer.files import atomic_write, valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import Deadline, open_container
 
@@ -216,7 +216,7 @@ class ScanReport:
         """A line a video."""
         labels = _labels(self.annotations)
         rows = [_row(report, labels) for report in sorted(self.files, key=lambda report: report.path)]
-        with written_whole(file) as stream:
+        with atomic_write(file) as stream:
             write_csv(stream, [list(rows[0]), *(row.values() for row in rows)])
 
 

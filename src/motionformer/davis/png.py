@@ -6,7 +6,7 @@ from pathlib import Path
 from av import CodecContext, VideoFrame
 from av.video.codeccontext import VideoCodecContext
 
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 
 
 def write_png(file: str | Path, picture: VideoFrame) -> None:
@@ -17,4 +17,4 @@ def write_png(file: str | Path, picture: VideoFrame) -> None:
     codec.pix_fmt = picture.format.name
     codec.time_base = Fraction(1)  # the encoder asks for one, though a picture has no time
     packets = [*codec.encode(picture), *codec.encode(None)]
-    write_whole(Path(file), b"".join(bytes(packet) for packet in packets))
+    write_atomically(Path(file), b"".join(bytes(packet) for packet in packets))

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from motionformer.errors import CheckpointError
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.lra.examples import Batch, Examples, Splits, every_batch, spread, training_batches
 from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.model import SequenceClassifier
@@ -103,8 +103,8 @@ def train(
             row = state.judge(accuracy(state.model, dev, run.at_a_time, device))
             report(state.step, row)
             if state.is_best(row["dev_accuracy"]):
-                write_whole(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
-            write_whole(out / "log.csv", _as_csv(state.rows))
+                write_atomically(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
+            write_atomically(out / "log.csv", _as_csv(state.rows))
             state.save(out / "last.pt")
     return _finish(state, splits.test, out, device)
 
@@ -181,7 +181,7 @@ class _State:
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
-        write_whole(file, _pack(content))
+        write_atomically(file, _pack(content))
 
     def load(self, file: Path) -> None:
         content = _unpack(file)
@@ -209,7 +209,7 @@ def _finish(state: _State, test: Examples, out: Path, device: str) -> Result:
         return tested
     state.model.load_state_dict(_unpack(out / "best.pt")["model"])
     result = replace(untested, test_accuracy=accuracy(state.model, test, state.run.at_a_time, device))
-    write_whole(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2))
+    write_atomically(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2))
     return result
 
 

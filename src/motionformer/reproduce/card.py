@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.outcome import Line, Outcome, by_group
 from motionformer.reproduce.picture import draw
@@ -60,5 +60,5 @@ def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> lis
     files = [folder / f"{outcome.stem}{suffix}" for suffix in contents]
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in zip(files, contents.values(), strict=True):
-        write_whole(file, content)
+        write_atomically(file, content)
     return files

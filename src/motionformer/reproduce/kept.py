@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from motionformer.davis.layout import Sequence
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.video.images import list_frames
 
 Figures = dict[str, float]
@@ -32,7 +32,7 @@ class KeptScores:
     def write(self, row: str, figures: Figures) -> None:
         text = json.dumps({"of": self._identify(row), "figures": figures}, indent=1, ensure_ascii=False)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file(row), text)
+        write_atomically(self._file(row), text)
 
     def _identify(self, row: str) -> dict[str, Any]:
         return {"row": row, **self.made_of}

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from motionformer.errors import TrainingError
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.training.card import CARD
 from motionformer.training.checkpoints import explain_disk, list_checkpoints
 from motionformer.training.logs import METRICS
@@ -37,7 +37,7 @@ def claim_folder(recipe: Recipe) -> Iterator[None]:
     with alone_in(recipe.folder):
         if is_first_process():
             refuse_other_recipe(recipe)
-            write_whole(recipe.folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
+            write_atomically(recipe.folder / RECIPE, OmegaConf.to_yaml(OmegaConf.create(recipe.to_dict())))
         yield
 
 
