@@ -42,7 +42,7 @@ class EpochSampler(Sampler[Visit]):
             raise ValueError(f"rank {rank} is not one of {num_ranks} processes.")
         self.num_items, self.shuffle, self.seed = num_items, shuffle, seed
         self.rank, self.num_ranks = rank, num_ranks
-        self.num_done = num_done  # items of this process already seen in this epoch: where a resumed run goes on
+        self.num_done = num_done  # items of this process already seen in this epoch: where a run resumes
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -129,7 +129,7 @@ class ClipDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(self, annotations: Annotations, reader: ClipReader, *, seed: int = 0) -> None:
-        refuse_stride(annotations.sampling, reader.sampler, annotations.name)
+        check_sampling(annotations.sampling, reader.sampler, annotations.name)
         self.annotations, self.reader, self.seed = annotations, reader, seed
 
     def __len__(self) -> int:
@@ -198,7 +198,7 @@ def record_clock(record: Record, clock: Clock) -> Clock:
     return Clock(clock.num_frames, record.fps) if record.fps else clock
 
 
-def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
+def check_sampling(sampling: str, sampler: FrameSampler, name: str) -> None:
     """Something-Something runs at 12 frames a second; a stride made for 30 would show every frame several times."""
     if sampling == "segments" and sampler.is_strided:
         raise AnnotationError(

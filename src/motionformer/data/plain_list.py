@@ -89,11 +89,11 @@ def _rows(file: Path) -> list[Row]:
     if not cells:
         raise AnnotationError("the list has column names and no line below them.", file)
     if SEVERAL in header:
-        _refuse_short(cells, header.index(SEVERAL), file)
+        _check_complete(cells, header.index(SEVERAL), file)
     return [named_row(header, row, file, line) for line, row in cells]
 
 
-def _refuse_short(cells: list[tuple[int, list[str]]], place: int, file: Path) -> None:
+def _check_complete(cells: list[tuple[int, list[str]]], place: int, file: Path) -> None:
     """An empty cell means that the video shows no class; a line that stops before it may be torn."""
     for line, row in cells:
         if len(row) <= place:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from motionformer.data.clips import ClipReader, item_generator, read_item, refuse_stride
+from motionformer.data.clips import ClipReader, check_sampling, item_generator, read_item
 from motionformer.data.record import ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
 
@@ -105,7 +105,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
     ) -> None:
         self.location, self.reader = str(location).rstrip("/"), reader
         self.index = read_shard_index(self.location)
-        refuse_stride(self.index.sampling, reader.sampler, self.index.name)
+        check_sampling(self.index.sampling, reader.sampler, self.index.name)
         self.shuffle, self.seed, self.buffer_size = shuffle, seed, buffer_size
         self.rank, self.num_ranks = rank, num_ranks
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by workers that live on
