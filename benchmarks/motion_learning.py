@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from motionformer.data.motion import MotionBenchmark
-from motionformer.data.motion.level import Level, find_level
+from motionformer.data.motion.scene import Level, find_level
 from motionformer.models import create_model
 
 

@@ -9,29 +9,29 @@ from pathlib import Path
 import pytest
 
 from motionformer.files import (
+    atomic_write,
     check_output,
     is_special,
     is_stamp_of,
     stamp_video,
     valid_json,
+    write_atomically,
     write_csv,
-    write_whole,
-    written_whole,
 )
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "grüße\n")
-    write_whole(tmp_path / "b.bin", b"\x00\xff")
+    write_atomically(tmp_path / "a.txt", "grüße\n")
+    write_atomically(tmp_path / "b.bin", b"\x00\xff")
     assert (tmp_path / "a.txt").read_bytes() == "grüße\n".encode()
     assert (tmp_path / "b.bin").read_bytes() == b"\x00\xff"
 
 
 def test_what_fails_half_way_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "older")
+    write_atomically(tmp_path / "a.txt", "older")
 
     def write_half() -> None:
-        with written_whole(tmp_path / "a.txt") as stream:
+        with atomic_write(tmp_path / "a.txt") as stream:
             stream.write(b"new")
             raise RuntimeError("half way")
 
@@ -43,7 +43,7 @@ def test_what_fails_half_way_leaves_the_older_file_and_nothing_else(tmp_path: Pa
 
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     odd = "caf\udce9 é.mp4"
-    with written_whole(tmp_path / "a.csv") as stream:
+    with atomic_write(tmp_path / "a.csv") as stream:
         write_csv(stream, [["path", "frames"], [odd, 3]])
     assert (tmp_path / "a.csv").read_bytes() == b"path,frames\ncaf\xe9 \xc3\xa9.mp4,3\n"
     text = valid_json(json.dumps([odd], ensure_ascii=False))
@@ -54,7 +54,7 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
 def test_a_full_disk_says_which_file(tmp_path: Path) -> None:
     (tmp_path / f".a.txt.{os.getpid()}.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"):
-        write_whole(tmp_path / "a.txt", "x" * 100_000)
+        write_atomically(tmp_path / "a.txt", "x" * 100_000)
     assert not list(tmp_path.iterdir())
 
 
@@ -72,9 +72,9 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
     null, full = make_device(tmp_path / "null", 3), make_device(tmp_path / "full", 7)
     for file in (null, full):
         check_output(file)
-    write_whole(null, "x")
+    write_atomically(null, "x")
     with pytest.raises(OSError, match=r"No space left on device: '.*/full'"):
-        write_whole(full, "x")
+        write_atomically(full, "x")
     assert null.is_char_device()
     assert full.is_char_device()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["full", "null"]
@@ -87,7 +87,7 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
     check_output(pipe)
     reader = threading.Thread(target=lambda: came.append(pipe.read_bytes()), daemon=True)
     reader.start()
-    write_whole(pipe, "through")
+    write_atomically(pipe, "through")
     reader.join(10)
     assert came == [b"through"]
     assert pipe.is_fifo()
@@ -98,7 +98,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("there/a.txt")
     for content in ("new", "newer"):  # to a file that is not there yet, and to one that is
         check_output(tmp_path / "link")
-        write_whole(tmp_path / "link", content)
+        write_atomically(tmp_path / "link", content)
         assert (tmp_path / "there" / "a.txt").read_text() == content
     assert (tmp_path / "link").is_symlink()
     assert [file.name for file in (tmp_path / "there").iterdir()] == ["a.txt"]
@@ -106,7 +106,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
-        write_whole(tmp_path / "nowhere" / "a.txt", "x")
+        write_atomically(tmp_path / "nowhere" / "a.txt", "x")
     assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")
 
 

@@ -14,7 +14,7 @@ from motionformer.errors import OutputError
 
 
 @contextmanager
-def written_whole(file: Path) -> Iterator[IO[bytes]]:
+def atomic_write(file: Path) -> Iterator[IO[bytes]]:
     """A stream to write to: the file takes its name when everything is on the disk, and stays as it was otherwise.
 
     A link stays one: what it leads to is written. A device or a pipe is written to as it is.
@@ -36,9 +36,9 @@ def written_whole(file: Path) -> Iterator[IO[bytes]]:
         aside.unlink(missing_ok=True)
 
 
-def write_whole(file: Path, content: bytes | str) -> None:
+def write_atomically(file: Path, content: bytes | str) -> None:
     """All of `content` or nothing; text as UTF-8."""
-    with written_whole(file) as stream:
+    with atomic_write(file) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.cli.data import parse_size
-from motionformer.data.shard_index import read_shard_index
+from motionformer.data.shards import read_shard_index
 from motionformer.errors import OutputError
 from tests.video.numbered import write_video
 
@@ -70,7 +70,7 @@ def test_check_knows_where_it_can_write_before_it_begins(
     made = runner.invoke(app, [*words, "--json", str(tmp_path / "new" / "r.json")])
     assert made.exit_code == 0, made.output
     assert (tmp_path / "new" / "r.json").exists()
-    monkeypatch.setattr("motionformer.data.scan.scan", lambda *_, **__: pytest.fail("began to read videos"))
+    monkeypatch.setattr("motionformer.data.check.scan", lambda *_, **__: pytest.fail("began to read videos"))
     for option, place in (("--json", tmp_path), ("--csv", tmp_path / "new" / "r.json" / "r.csv")):
         with pytest.raises(OutputError, match="choose another"):
             runner.invoke(app, [*words, option, str(place)], catch_exceptions=False)

@@ -7,16 +7,11 @@ import av
 import numpy as np
 import pytest
 
-from motionformer.data.class_folders import read_class_folders
-from motionformer.data.class_names import read_class_names
-from motionformer.data.epic import read_epic
-from motionformer.data.hmdb51 import read_hmdb51
-from motionformer.data.kinetics import read_kinetics
-from motionformer.data.listing import find_videos
+from motionformer.data.folders import find_videos, read_class_folders
 from motionformer.data.plain_list import read_plain_list
-from motionformer.data.recognise import read_files, recognise
-from motionformer.data.something import read_something
-from motionformer.data.ucf101 import read_ucf101
+from motionformer.data.published import read_epic, read_hmdb51, read_kinetics, read_something, read_ucf101
+from motionformer.data.source import read_files, recognise
+from motionformer.data.table import read_class_names
 from motionformer.errors import AnnotationError
 from motionformer.video import open_video
 

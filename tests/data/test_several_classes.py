@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motionformer.data import Annotations, Record, collate_clips, open_dataset
-from motionformer.data.scan import ScanReport
+from motionformer.data.check import ScanReport
 from motionformer.errors import AnnotationError
 from motionformer.video.transforms.flip import LabelAwareFlip
 
@@ -113,7 +113,7 @@ def test_a_mirror_swaps_the_twin_of_each_class() -> None:
 
 
 def test_the_check_writes_all_classes_of_a_video(tmp_path: Path) -> None:
-    from motionformer.data.inspection import FileReport
+    from motionformer.data.check import FileReport
 
     found = read(tmp_path, "path,labels\na.mp4,run|jump\n")
     report = ScanReport((found,), (FileReport(tmp_path / "a.mp4", "ok"),))

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from motionformer.data.class_folders import read_class_folders
-from motionformer.data.class_names import read_class_names
+from motionformer.data.folders import read_class_folders
 from motionformer.data.plain_list import read_plain_list
-from motionformer.data.recognise import open_dataset, recognise
-from motionformer.data.table import read_json, read_rows
+from motionformer.data.source import open_dataset, recognise
+from motionformer.data.table import read_class_names, read_json, read_rows
 from motionformer.errors import AnnotationError
 
 CLASSES = ["clap", "wave"]

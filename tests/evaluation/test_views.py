@@ -130,7 +130,7 @@ def test_different_clips_of_the_benchmark_have_different_names() -> None:
     ],
 )
 def test_nonsense_is_refused(videos: Path, data: str, options: dict[str, object], message: str) -> None:
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises((AnnotationError, EvaluationError), match=message):
         open_source(videos if data == "videos" else data, SPEC, **options)  # type: ignore[arg-type]
 
 

@@ -26,8 +26,7 @@ from motionformer.training.model import build_config
 from motionformer.training.recipe import ModelPart, Recipe
 from motionformer.training.sources import VideoSource
 from motionformer.video import open_video
-from motionformer.video.released import segment_middles
-from motionformer.video.sample import segment_indices
+from motionformer.video.sample import segment_indices, segment_middles
 from motionformer.video.transforms import eval_transform
 from motionformer.weights import RELEASED, load_model
 from tests.literal.released_clip import read_view

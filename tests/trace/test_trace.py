@@ -18,7 +18,7 @@ from PIL import Image
 
 from motionformer import create_model
 from motionformer.data.motion import MotionBenchmark, write_videos
-from motionformer.errors import TraceError
+from motionformer.errors import AnnotationError, TraceError
 from motionformer.models import Motionformer
 from motionformer.trace import compare, path_error, trace
 from motionformer.trace.animate import draw_frames
@@ -153,8 +153,11 @@ class TestTrace:
             trace(model, torch.zeros(7, 48, 48, 3, dtype=torch.uint8), at=(1.0, 1.0))
         with pytest.raises(TraceError, match="say which point"):
             trace(model, torch.zeros(8, 48, 48, 3, dtype=torch.uint8))
-        for text in ("motion:", "motion:easy", "motion:odd/3", "motion:easy/-1"):
-            with pytest.raises(TraceError, match="write motion:easy/3; levels: easy, medium, hard"):
+        for text in ("motion:", "motion:odd/3"):
+            with pytest.raises(AnnotationError, match=r"there is no level '(odd)?'; there are easy, medium, hard"):
+                trace(model, text)
+        for text in ("motion:easy", "motion:easy:4", "motion:easy/-1"):
+            with pytest.raises((AnnotationError, TraceError), match=r"clip.*write motion:easy/3"):
                 trace(model, text)
 
     def test_models_that_cannot_answer(self) -> None:

@@ -7,7 +7,7 @@ from motionformer import create_model, record_attention
 from motionformer.models import Motionformer
 from motionformer.tracking.features import AttentionReadout, ClipFeatures, TokenReadout
 from motionformer.tracking.propagation import Affinity, propagate
-from motionformer.video.transforms.pixels import FromFrames, Normalise
+from motionformer.video.transforms.base import FromFrames, Normalise
 from tests.tracking.discs import disc_clip
 
 

@@ -14,7 +14,7 @@ import torch
 from motionformer import load_model
 from motionformer.data.fingerprints import fingerprint_video
 from motionformer.data.motion import CLASSES, write_videos
-from motionformer.errors import MotionformerError, NonFiniteLossError, RecipeError, TrainingError
+from motionformer.errors import AnnotationError, MotionformerError, NonFiniteLossError, RecipeError, TrainingError
 from motionformer.evaluation.intervals import wilson
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import make_recipe, train
@@ -256,6 +256,9 @@ def test_the_log_forgets_steps_that_will_be_done_again(tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("data.train=motion:nowhere", "there is no level 'nowhere'"),
+        ("data.train=motion:easy:64", "data.train_clips and data.val_clips set the number of clips"),
+        ("data.train=motion:easy/3", "is one clip, to be traced"),
+        ("data.train_split=all", "no split 'all'; there are train, val, test"),
         ("augmentation.flip=0.5", r"remove augmentation\.flip"),
         ("engine.devices=many", "write auto, a number, or a list"),
         ("engine.precision=7-bit", "the engine cannot be set up"),
@@ -264,7 +267,7 @@ def test_the_log_forgets_steps_that_will_be_done_again(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_run_is_refused(tmp_path: Path, override: str, message: str) -> None:
-    with pytest.raises((RecipeError, TrainingError), match=message):
+    with pytest.raises((AnnotationError, RecipeError, TrainingError), match=message):
         train(small(tmp_path, override), quiet=True)
 
 

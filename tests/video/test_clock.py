@@ -8,7 +8,7 @@ import pytest
 from numbered import write_images, write_video
 
 from motionformer.video import Clock, open_video
-from motionformer.video.clock import StreamClock
+from motionformer.video.source import StreamClock
 
 SLOW_AFTER_FAST = [*range(0, 990, 33), *range(1000, 10000, 500)]
 """Milliseconds: 30 frames in the first second, two in each of nine more."""

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from motionformer.errors import VideoError
 from motionformer.video import open_video, read_frames
-from motionformer.video.metadata import measure_timing
 from motionformer.video.pyav import PyAVVideo
+from motionformer.video.source import measure_timing
 
 UNEVEN = [0, *np.cumsum([20, 33, 50, 100] * 10).tolist()][:40]
 OPEN_GROUPS = {"b_frames": 3, "x264-params": "open-gop=1:bframes=3:keyint=12:scenecut=0:log-level=-1"}

@@ -7,8 +7,9 @@ import torch
 from numbered import read_number, write_lying_video
 
 from motionformer.errors import VideoError
-from motionformer.video import open_video, take_settled, torchcodec
-from motionformer.video.index import Stamp, index_packets, times_are_real
+from motionformer.video import open as opening
+from motionformer.video import open_video, retry_if_frame_count_changed
+from motionformer.video.seek import Stamp, index_packets, times_are_real
 
 
 def stamps(text: str) -> list[Stamp]:
@@ -65,9 +66,9 @@ def test_a_missing_torchcodec_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
     def missing(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(torchcodec, "import_module", missing)
+    monkeypatch.setattr(opening, "import_module", missing)
     with pytest.raises(VideoError, match="install torchcodec and the system's ffmpeg, or use the decoder pyav"):
-        torchcodec.open_torchcodec(Path("any.mp4"))
+        opening.open_torchcodec(Path("any.mp4"))
 
 
 @pytest.mark.parametrize("name", ["lying.mp4", "lying.mkv"])
@@ -79,14 +80,16 @@ def test_frames_are_chosen_anew_where_the_number_of_frames_was_wrong(name: str, 
         return video.read([7, 9, video.metadata.num_frames - 1])
 
     with open_video(path) as video:
-        assert [read_number(frame) for frame in take_settled(video, read_some)] == [7, 9, 17]
-        assert [read_number(frame) for frame in take_settled(video, read_some)] == [7, 9, 17]
+        assert [read_number(frame) for frame in retry_if_frame_count_changed(video, read_some)] == [7, 9, 17]
+        assert [read_number(frame) for frame in retry_if_frame_count_changed(video, read_some)] == [7, 9, 17]
     assert lengths == [20, 18, 18], "once more, and never again"
     with open_video(path) as video:  # 7 and 9 of 20 exist, but of 18 others are meant
-        frames = take_settled(video, lambda: video.read([video.metadata.num_frames - k for k in (13, 11)]))
+        frames = retry_if_frame_count_changed(
+            video, lambda: video.read([video.metadata.num_frames - k for k in (13, 11)])
+        )
         assert [read_number(frame) for frame in frames] == [5, 7]
     with open_video(path) as video, pytest.raises(VideoError, match="frame 19: is out of range: the video has 18"):
-        take_settled(video, lambda: video.read([7, 9, 19]))
+        retry_if_frame_count_changed(video, lambda: video.read([7, 9, 19]))
 
 
 def test_other_errors_are_not_tried_again(tmp_path: Path) -> None:
@@ -98,5 +101,5 @@ def test_other_errors_are_not_tried_again(tmp_path: Path) -> None:
         raise VideoError("is damaged")
 
     with open_video(write_lying_video(tmp_path / "x.mp4")) as video, pytest.raises(VideoError, match="is damaged"):
-        take_settled(video, fail)
+        retry_if_frame_count_changed(video, fail)
     assert calls == 1

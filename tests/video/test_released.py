@@ -10,8 +10,8 @@ import torch
 from tests.parity_files import PARITY
 
 from motionformer.data.samplers import ReleasedRandomClip, ReleasedRandomSegments
-from motionformer.video.clock import Clock, Header
-from motionformer.video.released import (
+from motionformer.video.sample import (
+    ClipPlan,
     Start,
     kinetics_clip,
     piece_clip,
@@ -20,9 +20,8 @@ from motionformer.video.released import (
     segment_bounds,
     segment_middles,
 )
-from motionformer.video.sample import ClipPlan
-from motionformer.video.transforms.crop import SideCrop
-from motionformer.video.transforms.resize import released_cover
+from motionformer.video.source import Clock, Header
+from motionformer.video.transforms.crop import SideCrop, released_cover
 
 Case = dict[str, Any]
 

@@ -21,9 +21,8 @@ from motionformer.video.transforms import (
     train_transform,
 )
 from motionformer.video.transforms.colour import change_colours
-from motionformer.video.transforms.crop import released_box, released_offset
+from motionformer.video.transforms.crop import released_box, released_offset, released_size, resize_plain
 from motionformer.video.transforms.randaugment import RELEASED, change, operation_names
-from motionformer.video.transforms.resize import released_size, resize_plain
 
 FIGURES: dict[str, Any] = json.loads((PARITY / "released_training.json").read_text())
 PICTURES = load_file(PARITY / "augmentation_ops.safetensors")

@@ -7,7 +7,7 @@ import torch
 
 from motionformer.app.video import PageVideo
 from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip
-from motionformer.data.motion.videos import write_video
+from motionformer.data.motion.dataset import write_video
 from motionformer.models import InputSpec
 from motionformer.video import open_video
 

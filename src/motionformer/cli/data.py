@@ -11,9 +11,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from motionformer.data.check import ScanReport
     from motionformer.data.record import Annotations
-    from motionformer.data.scan import ScanReport
-    from motionformer.data.shard_index import Shard
+    from motionformer.data.shards import Shard
 
 app = typer.Typer(help="Look at data sets, and write them as shards.", no_args_is_help=True)
 
@@ -32,7 +32,7 @@ class KindName(str, Enum):
     files = "files"
 
 
-KindOption = Annotated[KindName, typer.Option(help="Layout of the data; found out by itself unless said.")]
+KindOption = Annotated[KindName, typer.Option(help="Layout of the data.")]
 RootOption = Annotated[Path | None, typer.Option(help="Folder of the videos, if it is not where the list is.")]
 SplitOption = Annotated[str | None, typer.Option(help="train, val or test, where PATH holds several.")]
 ClassesOption = Annotated[Path | None, typer.Option(exists=True, help="File with the names of the classes, in order.")]
@@ -81,8 +81,8 @@ def check(
     from rich.console import Console
     from rich.progress import track
 
-    from motionformer.data.scan import ScanReport, count_videos, scan
-    from motionformer.files import check_output, write_whole
+    from motionformer.data.check import ScanReport, count_videos, scan
+    from motionformer.files import check_output, write_atomically
 
     to_screen = json is not None and str(json) == "-"
     console = Console(stderr=to_screen)
@@ -102,7 +102,7 @@ def check(
     if to_screen:
         print(report.to_json())
     elif json:
-        write_whole(json, report.to_json())
+        write_atomically(json, report.to_json())
     raise typer.Exit(0 if report.is_well else 1)
 
 
@@ -160,7 +160,7 @@ def _open(
     classes: Path | None,
     missing: Literal["error", "drop", "keep"],
 ) -> "Annotations":
-    from motionformer.data.recognise import open_dataset
+    from motionformer.data.source import open_dataset
 
     return open_dataset(path, kind.value, split=split, root=root, class_names=classes, missing=missing)
 

@@ -154,6 +154,7 @@ def evaluate(
 
 def _find_run(recipe: str) -> dict[str, Any]:
     """The model and the test of a recipe that was trained."""
+    from motionformer.data.source import parse_motion
     from motionformer.training.recipe import load_recipe
     from motionformer.training.run import find_finished
     from motionformer.weights import RELEASED
@@ -169,7 +170,7 @@ def _find_run(recipe: str) -> dict[str, Any]:
             " to evaluate a model.",
             param_hint="MODEL",
         )
-    made = loaded.data.val.startswith("motion:")
+    made = parse_motion(loaded.data.val) is not None
     return {
         "model": str(finished.model),
         "data": f"{loaded.data.val}:{loaded.data.val_clips}" if made else loaded.data.val,

@@ -1,9 +1,7 @@
 """Annotation files and folders become records, records become clips. Knows nothing of models or recipes."""
 
-from motionformer.data.clips import ClipDataset, ClipReader, collate_clips
+from motionformer.data.clips import ClipDataset, ClipReader, EpochSampler, Visit, collate_clips
 from motionformer.data.failures import Failure, FailurePolicy
-from motionformer.data.order import EpochSampler, Visit
-from motionformer.data.recognise import open_dataset
 from motionformer.data.record import Annotations, Record
 from motionformer.data.samplers import (
     FrameSampler,
@@ -15,8 +13,9 @@ from motionformer.data.samplers import (
     middle_sampler,
     train_sampler,
 )
-from motionformer.data.shard_reader import ShardDataset
 from motionformer.data.shard_writer import write_shards
+from motionformer.data.shards import ShardDataset
+from motionformer.data.source import open_dataset, open_source
 
 __all__ = [
     "Annotations",
@@ -37,6 +36,7 @@ __all__ = [
     "eval_sampler",
     "middle_sampler",
     "open_dataset",
+    "open_source",
     "train_sampler",
     "write_shards",
 ]

@@ -1,22 +1,74 @@
-"""A record becomes a clip: open, sample, transform; and a list of records becomes a data set of clips."""
+"""A record becomes a clip: open, sample, transform; and a list of records becomes a data set of clips.
 
-from collections.abc import Mapping, Sequence
+In which order clips are visited and what randomness each gets depends on (seed, epoch, index) and on nothing else, so
+the number of workers, prefetching and a resumed run change no clip.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from motionformer.data.failures import Failure
-from motionformer.data.order import Visit, item_generator
 from motionformer.data.record import Annotations, Label, Record
 from motionformer.data.samplers import FrameSampler
 from motionformer.errors import AnnotationError, VideoError
 from motionformer.models.config import SamplingProtocol
-from motionformer.video import Clock, ReadFacts, Video, open_video, take_settled
-from motionformer.video.released import piece_frames
+from motionformer.video import Clock, ReadFacts, Video, open_video, retry_if_frame_count_changed
+from motionformer.video.sample import piece_frames
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One item in one epoch: what an `EpochSampler` hands to the data set, also across to workers that live on."""
+
+    epoch: int
+    index: int
+
+
+class EpochSampler(Sampler[Visit]):
+    """This process's share of an epoch. Training drops the few that would leave the processes with unequal numbers
+    (others each epoch); without shuffling nobody is dropped and nobody repeated."""
+
+    def __init__(
+        self, num_items: int, *, shuffle: bool, seed: int = 0, rank: int = 0, num_ranks: int = 1, num_done: int = 0
+    ) -> None:
+        if not 0 <= rank < num_ranks:
+            raise ValueError(f"rank {rank} is not one of {num_ranks} processes.")
+        self.num_items, self.shuffle, self.seed = num_items, shuffle, seed
+        self.rank, self.num_ranks = rank, num_ranks
+        self.num_done = num_done  # items of this process already seen in this epoch: where a run resumes
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.num_done = 0
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._share())
+
+    def __iter__(self) -> Iterator[Visit]:
+        return (Visit(self.epoch, int(index)) for index in self._share())
+
+    def _share(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        order = np.arange(self.num_items)
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, self.epoch]).permutation(self.num_items)
+            order = order[: self.num_items - self.num_items % self.num_ranks]
+        return order[self.rank :: self.num_ranks][self.num_done :]
+
+
+def item_generator(seed: int, epoch: int, index: int) -> torch.Generator:
+    """The generator of one item in one epoch; neighbouring keys give unrelated streams."""
+    (state,) = np.random.SeedSequence([seed, epoch, index]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+
 
 NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
@@ -54,7 +106,7 @@ class ClipReader:
             image_rate=rate,
             square_pixels=self.sampler.protocol != "released",
         ) as video:
-            views, facts = take_settled(video, lambda: self._read_views(video, record, generator))
+            views, facts = retry_if_frame_count_changed(video, lambda: self._read_views(video, record, generator))
         if not self.transforms:
             return _stacked(views), record.label, facts
         done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]
@@ -77,7 +129,7 @@ class ClipDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(self, annotations: Annotations, reader: ClipReader, *, seed: int = 0) -> None:
-        refuse_stride(annotations.sampling, reader.sampler, annotations.name)
+        check_sampling(annotations.sampling, reader.sampler, annotations.name)
         self.annotations, self.reader, self.seed = annotations, reader, seed
 
     def __len__(self) -> int:
@@ -146,7 +198,7 @@ def record_clock(record: Record, clock: Clock) -> Clock:
     return Clock(clock.num_frames, record.fps) if record.fps else clock
 
 
-def refuse_stride(sampling: str, sampler: FrameSampler, name: str) -> None:
+def check_sampling(sampling: str, sampler: FrameSampler, name: str) -> None:
     """Something-Something runs at 12 frames a second; a stride made for 30 would show every frame several times."""
     if sampling == "segments" and sampler.is_strided:
         raise AnnotationError(

@@ -31,7 +31,7 @@ class Failure:
 class FailurePolicy:
     """Counts failed videos and raises once they are more than `max_share` of the data set.
 
-    Use `for batch in policy.watch(loader)`. Training skips a failed clip; evaluation (`max_share=1`) goes on and
+    Use `for batch in policy.watch(loader)`. Training skips a failed clip; evaluation (`max_share=1`) continues and
     finds each in `batch["failed"]`, to be counted as wrong. With several processes each counts its own share:
     `num_items` is then what this process reads.
     """
@@ -49,7 +49,7 @@ class FailurePolicy:
         for batch in batches:
             self.count(batch["failed"])
             if batch["failed"] and len(batch["index"]) == 0 and self.max_share < 1:
-                self._refuse_to_desynchronise(batch["failed"])
+                self._check_one_process(batch["failed"])
                 continue
             yield batch
 
@@ -77,7 +77,7 @@ class FailurePolicy:
             rows = sorted(self.failures.values(), key=lambda failure: (failure.path, failure.index))
             writer.writerows([failure.path, failure.index, failure.line or "", failure.reason] for failure in rows)
 
-    def _refuse_to_desynchronise(self, failures: list[Failure]) -> None:
+    def _check_one_process(self, failures: list[Failure]) -> None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             raise FailedVideosError(
                 f"no clip of a batch could be read ({failures[0].path}: {failures[0].reason}); skipping it in one of"

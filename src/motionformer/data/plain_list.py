@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from motionformer.data.class_names import ClassSource, read_class_names
 from motionformer.data.record import SEPARATOR, Annotations, Label, Record
-from motionformer.data.table import Row, named_row, read_cells, read_lines
+from motionformer.data.table import ClassSource, Row, named_row, read_cells, read_class_names, read_lines
 from motionformer.errors import AnnotationError
 
 COLUMNS = ("path", "label", "start", "end")
@@ -90,11 +89,11 @@ def _rows(file: Path) -> list[Row]:
     if not cells:
         raise AnnotationError("the list has column names and no line below them.", file)
     if SEVERAL in header:
-        _refuse_short(cells, header.index(SEVERAL), file)
+        _check_complete(cells, header.index(SEVERAL), file)
     return [named_row(header, row, file, line) for line, row in cells]
 
 
-def _refuse_short(cells: list[tuple[int, list[str]]], place: int, file: Path) -> None:
+def _check_complete(cells: list[tuple[int, list[str]]], place: int, file: Path) -> None:
     """An empty cell means that the video shows no class; a line that stops before it may be torn."""
     for line, row in cells:
         if len(row) <= place:

@@ -12,22 +12,20 @@ import torch
 from torch import Generator
 
 from motionformer.models.config import InputSpec, SamplingProtocol
-from motionformer.video.clock import Clock
-from motionformer.video.released import (
+from motionformer.video.sample import (
+    ClipPlan,
     Start,
     kinetics_clip,
     piece_clip,
     random_in_segments,
-    segment_middles,
-)
-from motionformer.video.sample import (
-    ClipPlan,
     random_segment_indices,
     random_start,
     segment_indices,
+    segment_middles,
     strided_clip,
     view_starts,
 )
+from motionformer.video.source import Clock
 
 
 @runtime_checkable

@@ -17,9 +17,9 @@ import numpy as np
 
 from motionformer.data.clips import frame_span
 from motionformer.data.record import Annotations, Record
-from motionformer.data.shard_index import INDEX_NAME, Shard, ShardIndex
+from motionformer.data.shards import INDEX_NAME, Shard, ShardIndex
 from motionformer.errors import AnnotationError
-from motionformer.files import valid_json, write_whole, written_whole
+from motionformer.files import atomic_write, valid_json, write_atomically
 from motionformer.video import Clock
 from motionformer.video.images import list_frames
 
@@ -54,7 +54,7 @@ def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, s
     index = ShardIndex(
         annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
     )
-    write_whole(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
+    write_atomically(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
 
 
 def _samples(annotations: Annotations) -> list[_Sample]:
@@ -92,7 +92,7 @@ def _chunks(samples: list[_Sample], max_bytes: int) -> Iterator[list[_Sample]]:
 
 
 def _write_shard(file: Path, samples: list[_Sample], first: int) -> Shard:
-    with written_whole(file) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with atomic_write(file) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for number, sample in enumerate(samples, start=first):
             description = json.dumps({"path": str(sample.path), "items": sample.items}, ensure_ascii=False)
             _add(tar, f"{number:08d}.json", valid_json(description).encode())

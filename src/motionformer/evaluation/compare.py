@@ -13,7 +13,7 @@ from motionformer.errors import EvaluationError
 from motionformer.evaluation.epic import is_action_in_top, is_epic
 from motionformer.evaluation.intervals import paired_difference, wilson
 from motionformer.evaluation.metrics import is_in_top
-from motionformer.evaluation.results import Header, Results, write_whole
+from motionformer.evaluation.results import Header, Results, write_atomically
 from motionformer.files import write_csv
 
 ACTION = "action"
@@ -90,7 +90,7 @@ class Comparison:
     def write_csv(self, file: Path) -> None:
         """A line a class."""
         rows = [[one.name, str(one.videos), f"{one.a:.6f}", f"{one.b:.6f}", f"{one.gain:.6f}"] for one in self.classes]
-        write_whole(file, lambda stream: write_csv(stream, [["class", "videos", "a", "b", "gain"], *rows]))
+        write_atomically(file, lambda stream: write_csv(stream, [["class", "videos", "a", "b", "gain"], *rows]))
 
 
 def compare(a: Results, b: Results, task: str | None = None) -> Comparison:

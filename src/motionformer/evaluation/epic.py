@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int
 
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.results import Results, write_whole
+from motionformer.evaluation.results import Results, write_atomically
 
 VERSION, CHALLENGE, NUM_ACTIONS = "0.2", "action_recognition", 100
 
@@ -74,7 +74,7 @@ def challenge_submission(
 
 def write_challenge(results: Results, file: Path, **levels: int) -> None:
     submission = challenge_submission(results, **levels)
-    write_whole(file, lambda stream: stream.write(json.dumps(submission).encode()))
+    write_atomically(file, lambda stream: stream.write(json.dumps(submission).encode()))
 
 
 def _entry(verb: Float32[np.ndarray, " v"], noun: Float32[np.ndarray, " o"]) -> dict[str, dict[str, float]]:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.results import Header, facts_from, facts_to_array, write_whole
+from motionformer.evaluation.results import Header, facts_from, facts_to_array, write_atomically
 from motionformer.video import ReadFacts
 
 log = logging.getLogger("motionformer")
@@ -56,7 +56,7 @@ def open_parts(output: Path, header: Header) -> list[Scored]:
         refuse_others(output, _read_header(folder / HEADER), header)
     else:
         _make(folder)
-        write_whole(folder / HEADER, lambda stream: stream.write(header.to_json().encode()))
+        write_atomically(folder / HEADER, lambda stream: stream.write(header.to_json().encode()))
     return [_read_part(file, header) for file in sorted(folder.glob("*.npz"))]
 
 
@@ -65,7 +65,7 @@ def write_part(output: Path, part: Scored) -> None:
     folder = output / FOLDER
     _make(folder)  # another machine of the run may have another disk
     first = min([*part.scores, *part.failures])
-    write_whole(folder / f"{first:09d}.npz", lambda stream: np.savez(stream, **_arrays(part)))
+    write_atomically(folder / f"{first:09d}.npz", lambda stream: np.savez(stream, **_arrays(part)))
 
 
 def remove_parts(output: Path) -> None:

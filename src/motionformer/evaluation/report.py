@@ -10,7 +10,7 @@ from rich.table import Table
 
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.intervals import show_interval
-from motionformer.evaluation.results import Results, write_whole
+from motionformer.evaluation.results import Results, write_atomically
 from motionformer.evaluation.summary import confusion, read_notes, summarise
 from motionformer.files import write_csv
 
@@ -50,7 +50,7 @@ def write_reports(results: Results, folder: Path) -> dict[str, Any]:
     """`summary.json`, and for every task `classes.csv` and `confusion.csv`; returns the summary."""
     summary = summarise(results)
     text = json.dumps(summary, indent=1, allow_nan=False)  # no other program reads NaN
-    write_whole(folder / "summary.json", lambda stream: stream.write(text.encode()))
+    write_atomically(folder / "summary.json", lambda stream: stream.write(text.encode()))
     for task, names in results.header.class_names.items():
         end = "" if task == SINGLE else f"-{task}"
         classes = summary["tasks"][task].get("classes")
@@ -65,7 +65,7 @@ def write_reports(results: Results, folder: Path) -> dict[str, Any]:
 
 
 def _write_table(file: Path, rows: list[list[str]]) -> None:
-    write_whole(file, lambda stream: write_csv(stream, rows))
+    write_atomically(file, lambda stream: write_csv(stream, rows))
 
 
 def _accuracies(summary: dict[str, Any]) -> Table:

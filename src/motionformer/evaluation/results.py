@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import average_views
-from motionformer.files import write_csv, written_whole
+from motionformer.files import atomic_write, write_csv
 from motionformer.video import ReadFacts
 
 RESULTS, TABLE = "results.npz", "results.csv"
@@ -106,8 +106,8 @@ class Results:
     def save(self, folder: Path) -> None:
         """`results.csv`, then `results.npz`: when the latter is there, all of it is."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / TABLE, self._write_csv)
-        write_whole(folder / RESULTS, lambda stream: np.savez(stream, **self._arrays()))
+        write_atomically(folder / TABLE, self._write_csv)
+        write_atomically(folder / RESULTS, lambda stream: np.savez(stream, **self._arrays()))
 
     @classmethod
     def load(cls, path: str | Path) -> "Results":
@@ -187,10 +187,10 @@ def read_cells(facts: ReadFacts | None) -> list[str]:
     return [""] * len(READ) if facts is None else ["" if v is None else str(v).lower() for v in astuple(facts)]
 
 
-def write_whole(file: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomically(file: Path, write: Callable[[IO[bytes]], object]) -> None:
     """The file appears complete or not at all, whenever the process is killed."""
     try:
-        with written_whole(file) as stream:
+        with atomic_write(file) as stream:
             write(stream)
     except OSError as error:
         raise EvaluationError(f"{file}: cannot be written ({error.strerror or error}).") from error

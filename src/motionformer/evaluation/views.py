@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from motionformer.data import Annotations, ClipReader, Failure, Record, eval_sampler
-from motionformer.data.clips import ClipTransform, refuse_stride
+from motionformer.data.clips import ClipTransform, check_sampling
 from motionformer.data.motion import LEVELS, Level, MotionBenchmark
 from motionformer.data.record import ClassNames, Label
 from motionformer.errors import EvaluationError, VideoError
@@ -87,7 +87,7 @@ class FileVideos:
         self.spec = with_views(spec, views, crops, sample_by)
         self.annotations = annotations
         sampler = eval_sampler(self.spec)
-        refuse_stride(annotations.sampling, sampler, annotations.name)
+        check_sampling(annotations.sampling, sampler, annotations.name)
         self.reader = ClipReader(sampler, crop_transforms(self.spec), decoder, time_limit)
         self.name = annotations.name + (f" ({annotations.split})" if annotations.split else "")
         self.class_names = annotations.class_names

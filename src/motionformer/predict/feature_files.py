@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from motionformer.errors import EvaluationError
-from motionformer.evaluation.results import READ, write_whole
+from motionformer.evaluation.results import READ, write_atomically
 from motionformer.files import naming
 from motionformer.predict.features import Features
 from motionformer.video import ReadFacts
@@ -47,7 +47,7 @@ def write_features(
         together = ReadFacts.together(facts) if facts else None
         said = json.dumps({**about, **({} if together is None else together.to_dict())})
         write = _write_npz if file.suffix == ".npz" else _write_safetensors
-        write_whole(file, lambda stream: write(stream, values, np.concatenate(times), said))
+        write_atomically(file, lambda stream: write(stream, values, np.concatenate(times), said))
         return tuple(values.shape), together
 
 

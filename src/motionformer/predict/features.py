@@ -27,7 +27,7 @@ from motionformer.predict.scoring import batched
 from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import even_windows, slide
 from motionformer.video import ReadFacts
-from motionformer.video.clock import StreamClock
+from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_video
 from motionformer.weights import load_model
 

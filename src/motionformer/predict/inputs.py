@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from motionformer.data.listing import find_videos, is_frame_folder, is_video, note_left_out
+from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
 from motionformer.errors import VideoError
 
 log = logging.getLogger("motionformer")

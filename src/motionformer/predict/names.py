@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from motionformer.data import open_dataset
-from motionformer.data.class_names import names_by_index, read_class_names
-from motionformer.data.epic import CLASS_FILES
 from motionformer.data.plain_list import WHOLE_NUMBER
+from motionformer.data.published import EPIC_CLASS_FILES, SOMETHING_LABELS, UCF101_CLASSES
 from motionformer.data.record import ClassNames
-from motionformer.data.something import LABEL_FILES
-from motionformer.data.table import read_json, read_lines, read_rows
-from motionformer.data.ucf101 import CLASS_FILE
+from motionformer.data.table import names_by_index, read_class_names, read_json, read_lines, read_rows
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.evaluation.classes import SINGLE, by_task
 from motionformer.models import ModelConfig
@@ -56,13 +53,13 @@ DATASETS: dict[str, DatasetClasses] = {
     "ssv2": DatasetClasses(
         "Something-Something V2",
         174,
-        LABEL_FILES[:1],
+        SOMETHING_LABELS[:1],
         "the labels.json (something-something-v2-labels.json) of the data set's download of labels",
     ),
     "ek": DatasetClasses(
         "EPIC-Kitchens-100",
         {"verb": 97, "noun": 300},
-        tuple(names[0] for names in CLASS_FILES.values()),
+        tuple(names[0] for names in EPIC_CLASS_FILES.values()),
         "EPIC_100_verb_classes.csv and EPIC_100_noun_classes.csv of"
         " https://github.com/epic-kitchens/epic-kitchens-100-annotations, in one folder",
     ),
@@ -180,13 +177,13 @@ def read_labels(source: LabelSource) -> ClassNames:
 def _from_folder(folder: Path) -> ClassNames:
     files = {
         task: next((folder / name for name in names if (folder / name).exists()), None)
-        for task, names in CLASS_FILES.items()
+        for task, names in EPIC_CLASS_FILES.items()
     }
     if all(files.values()):
         return {task: _by_key(file) for task, file in files.items() if file is not None}
-    if (folder / CLASS_FILE).exists():
-        return _from_text(folder / CLASS_FILE)
-    for file in (place / name for place in (folder, folder / "labels") for name in LABEL_FILES):
+    if (folder / UCF101_CLASSES).exists():
+        return _from_text(folder / UCF101_CLASSES)
+    for file in (place / name for place in (folder, folder / "labels") for name in SOMETHING_LABELS):
         if file.exists():
             return read_class_names(file)
     return _from_dataset(folder)

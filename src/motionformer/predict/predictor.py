@@ -37,7 +37,7 @@ from motionformer.predict.scoring import Scorer, batched
 from motionformer.predict.timeline import Timeline
 from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import Picked, model_windows, slide
-from motionformer.video.clock import StreamClock
+from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_live, stream_video
 from motionformer.weights import load_model
 

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from motionformer.evaluation.results import READ, write_whole
+from motionformer.evaluation.results import READ, write_atomically
 from motionformer.files import valid_json, write_csv
 from motionformer.predict.journal import Entry
 
 
 def write_json(entries: Sequence[Entry], header: Mapping[str, Any], file: Path) -> None:
     """`{..., "predictions": [...]}`, a line a video."""
-    write_whole(file, lambda stream: stream.write(json_text(entries, header).encode()))
+    write_atomically(file, lambda stream: stream.write(json_text(entries, header).encode()))
 
 
 def json_text(entries: Sequence[Entry], header: Mapping[str, Any]) -> str:
@@ -29,7 +29,7 @@ def write_table(entries: Sequence[Entry], file: Path) -> None:
     def write(stream: IO[bytes]) -> None:
         write_csv(stream, rows)
 
-    write_whole(file, write)
+    write_atomically(file, write)
 
 
 def _rows(entry: Entry) -> list[list[str]]:

@@ -17,7 +17,7 @@ from motionformer.data import FrameSampler, eval_sampler
 from motionformer.data.clips import as_views
 from motionformer.evaluation.views import crop_choices
 from motionformer.models import InputSpec
-from motionformer.video import Clock, ReadFacts, Video, open_video, take_settled
+from motionformer.video import Clock, ReadFacts, Video, open_video, retry_if_frame_count_changed
 from motionformer.video.transforms.pipelines import CropChoice, crop_transform, resize_transform
 
 AT_ONCE = 256_000_000
@@ -58,7 +58,7 @@ class ViewReader:
         with open_video(
             path, decoder=self.decoder, time_limit=self.time_limit, square_pixels=self.square_pixels
         ) as video:
-            return take_settled(video, lambda: self._read(video))
+            return retry_if_frame_count_changed(video, lambda: self._read(video))
 
     def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float) -> Views:
         """From frames that are there already."""

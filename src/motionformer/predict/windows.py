@@ -16,8 +16,7 @@ from motionformer.data.samplers import clip_offsets
 from motionformer.errors import EvaluationError
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
-from motionformer.video.released import segment_middles
-from motionformer.video.sample import clamp, rate, segment_indices
+from motionformer.video.sample import clamp, rate, segment_indices, segment_middles
 
 T = TypeVar("T")
 SEGMENTS_SECONDS = 4.0

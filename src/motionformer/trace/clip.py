@@ -1,6 +1,5 @@
 """What a trace looks at: a video file, frames in memory, or a clip of the motion benchmark → the frames of one clip."""
 
-import re
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -11,15 +10,15 @@ from torch import Tensor
 
 from motionformer.data import middle_sampler
 from motionformer.data.clips import as_views
-from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark, MotionClip
+from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip
 from motionformer.data.samplers import clip_offsets
+from motionformer.data.source import MotionAddress, parse_motion
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.video import Clock, Video, open_video, take_settled
+from motionformer.video import Clock, Video, open_video, retry_if_frame_count_changed
 from motionformer.video.sample import clamp
 
 Source = str | PathLike[str] | MotionClip | Tensor
-MADE = re.compile(r"motion:(\w+)/(\d+)")
 IMAGE_RATE = 30.0
 
 
@@ -52,8 +51,8 @@ def open_clip(source: Source, config: ModelConfig, frame: int | None = None) -> 
         clip = _in_memory("clip", source, frame)
     elif isinstance(source, MotionClip):
         clip = replace(_in_memory("motion clip", source.frames, frame), truth=source.path)
-    elif str(source).startswith("motion:"):
-        made = _make(str(source), config.input)
+    elif motion := parse_motion(str(source)):
+        made = _make(motion, str(source), config.input)
         clip = replace(_in_memory(f"{source} ({CLASSES[made.label]})", made.frames, frame), truth=made.path)
     else:
         clip = _from_video(Path(source), config.input, frame)
@@ -91,7 +90,7 @@ def place_clip(spec: InputSpec, clock: Clock, frame: int | None) -> tuple[list[i
 
 def _from_video(path: Path, spec: InputSpec, frame: int | None) -> Clip:
     with open_video(path, image_rate=IMAGE_RATE, square_pixels=spec.protocol != "released") as video:
-        return take_settled(video, lambda: _read_clip(video, spec, frame))
+        return retry_if_frame_count_changed(video, lambda: _read_clip(video, spec, frame))
 
 
 def _read_clip(video: Video, spec: InputSpec, frame: int | None) -> Clip:
@@ -110,16 +109,13 @@ def _in_memory(name: str, frames: Tensor, frame: int | None) -> Clip:
     return Clip(name, frames, tuple(range(len(frames))), len(frames) // 2 if frame is None else frame)
 
 
-def _make(text: str, spec: InputSpec) -> MotionClip:
-    found = MADE.fullmatch(text)
-    if not found or found[1] not in LEVELS:
-        raise TraceError(
-            f"{text!r} is no clip of the motion benchmark: write motion:easy/3; levels: {', '.join(LEVELS)}."
-        )
-    number = int(found[2])
+def _make(motion: MotionAddress, text: str, spec: InputSpec) -> MotionClip:
+    number = motion.number
+    if number is None:
+        raise TraceError(f"{text!r} is no clip of the motion benchmark: write motion:{motion.level}/3.")
     size = min(spec.height, spec.width)
     shape = {"frames": spec.frames, "stride": spec.stride, "size": size}
-    return MotionBenchmark(found[1], "val", number + 1, **shape)[number]
+    return MotionBenchmark(motion.level, "val", number + 1, **shape)[number]
 
 
 def _check_frame(frame: int | None, count: int, where: str) -> None:

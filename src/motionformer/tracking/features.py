@@ -19,10 +19,9 @@ from torch import Tensor, nn
 
 from motionformer.models import Motionformer
 from motionformer.tracking.propagation import Affinity, FrameTokens
-from motionformer.video.transforms.contract import Pipeline
+from motionformer.video.transforms.base import FromFrames, Pipeline
+from motionformer.video.transforms.crop import resize
 from motionformer.video.transforms.pipelines import finish
-from motionformer.video.transforms.pixels import FromFrames
-from motionformer.video.transforms.resize import resize
 
 
 class Readout(ABC):

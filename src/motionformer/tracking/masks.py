@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from motionformer.errors import MaskError, VideoError
-from motionformer.files import write_whole
-from motionformer.video.container import explained
+from motionformer.files import write_atomically
+from motionformer.video.container import wrap_decoder_errors
 from motionformer.video.images import decode_image
 
 VOID = 255
@@ -33,7 +33,7 @@ def read_mask(file: str | Path) -> UInt8[Tensor, "H W"]:
     if not file.is_file():
         raise MaskError(f"{file}: there is no such file.")
     try:
-        with explained(file):
+        with wrap_decoder_errors(file):
             image = decode_image(file)
     except VideoError as error:
         raise MaskError(str(error)) from error
@@ -122,4 +122,4 @@ def write_png(file: str | Path, picture: VideoFrame) -> None:
     codec.pix_fmt = picture.format.name
     codec.time_base = Fraction(1)  # the encoder asks for one, though a picture has no time
     packets = [*codec.encode(picture), *codec.encode(None)]
-    write_whole(Path(file), b"".join(bytes(packet) for packet in packets))
+    write_atomically(Path(file), b"".join(bytes(packet) for packet in packets))

@@ -17,7 +17,7 @@ import torch
 import motionformer
 from motionformer.costs import measure
 from motionformer.evaluation.intervals import show_share
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.models.config import ModelConfig
 
 CARD, READABLE = "card.json", "card.md"
@@ -25,8 +25,8 @@ PACKAGES = ("torch", "lightning", "torchmetrics", "omegaconf", "numpy", "av", "s
 
 
 def write_card(folder: Path, card: dict[str, Any]) -> None:
-    write_whole(folder / READABLE, to_markdown(card))
-    write_whole(folder / CARD, json.dumps(card, indent=2) + "\n")
+    write_atomically(folder / READABLE, to_markdown(card))
+    write_atomically(folder / CARD, json.dumps(card, indent=2) + "\n")
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:

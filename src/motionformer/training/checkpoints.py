@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from motionformer.errors import TrainingError
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.training.plan import Plan
 
 log = logging.getLogger("motionformer")
@@ -88,7 +88,7 @@ def write_checkpoint(checkpoint: dict[str, Any], file: Path) -> None:
             hashed.save(checkpoint)
             stream.flush()
             os.fsync(stream.fileno())
-        write_whole(file.with_suffix(SUM), f"{hashed.sha256.hexdigest()}  {file.name}\n")
+        write_atomically(file.with_suffix(SUM), f"{hashed.sha256.hexdigest()}  {file.name}\n")
         aside.replace(file)
         _sync_folder(file.parent)
     except OSError as error:

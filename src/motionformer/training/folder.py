@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from motionformer.errors import TrainingError
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.training.card import CARD
 from motionformer.training.checkpoints import explain_disk, list_checkpoints
 from motionformer.training.logs import METRICS
@@ -35,7 +35,7 @@ def claim_folder(recipe: Recipe) -> Iterator[None]:
     with alone_in(recipe.folder):
         if is_first_process():
             refuse_other_recipe(recipe)
-            write_whole(recipe.folder / RECIPE, recipe.to_yaml())
+            write_atomically(recipe.folder / RECIPE, recipe.to_yaml())
         yield
 
 

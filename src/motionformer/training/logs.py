@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from motionformer.errors import TrainingError
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.training.recipe import Recipe
 
 SECONDS_BETWEEN_WRITES = 5.0
@@ -87,7 +87,7 @@ class CsvLog(Logger):
         writer.writeheader()
         writer.writerows(self.rows[step] for step in sorted(self.rows))
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, text.getvalue())
+        write_atomically(self.file, text.getvalue())
         self._written = time.monotonic()
 
     @rank_zero_only

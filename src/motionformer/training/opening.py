@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from motionformer.data import open_dataset
-from motionformer.data.class_folders import split_folders
-from motionformer.data.listing import is_frame_folder, visible_folders
-from motionformer.data.recognise import recognise
+from motionformer.data.folders import is_frame_folder, split_folders, visible_folders
 from motionformer.data.record import Annotations, Missing, shown_classes
+from motionformer.data.source import recognise
 from motionformer.errors import RecipeError
 from motionformer.training.splits import split_by_class, split_multi_label
 

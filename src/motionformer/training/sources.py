@@ -6,16 +6,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from torch.utils.data import Dataset
 
-from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, middle_sampler, open_dataset, train_sampler
+from motionformer.data import Annotations, ClipDataset, ClipReader, Visit, middle_sampler, open_source, train_sampler
 from motionformer.data.fingerprints import made_clips, video_set
-from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark
-from motionformer.data.motion.dataset import Split
-from motionformer.data.recognise import Kind
+from motionformer.data.motion import LEVELS, MotionBenchmark
 from motionformer.data.record import ClassNames, Label
+from motionformer.data.source import Kind, MotionClips, parse_motion
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
 from motionformer.models.training_data import VideoSet
@@ -30,7 +29,6 @@ from motionformer.video.transforms import (
 )
 
 Items = Dataset[dict[str, Any]]
-MOTION = "motion:"
 
 
 @runtime_checkable
@@ -153,40 +151,36 @@ class VideoSource:
 class MotionSource:
     """The built-in benchmark. Its clips depend on level, split and index only; `recipe.seed` changes none of them."""
 
-    level: str
-    split: Split
-    num_clips: int
-    class_names: ClassNames = CLASSES
+    clips: MotionClips
+
+    @property
+    def class_names(self) -> ClassNames:
+        return self.clips.class_names
 
     @property
     def labels(self) -> Sequence[Label]:
-        return [index % len(CLASSES) for index in range(self.num_clips)]  # they take turns
+        return [index % len(self.class_names) for index in range(len(self))]  # they take turns
 
     @property
     def how(self) -> str:
-        return f"the built-in motion benchmark, level {self.level}, {self.num_clips} {self.split} clips"
+        return self.clips.how
 
     def __len__(self) -> int:
-        return self.num_clips
+        return len(self.clips)
 
     def fingerprint(self) -> str:
-        return _digest([asdict(LEVELS[self.level]), self.split, self.num_clips])
+        return _digest([asdict(LEVELS[self.clips.level]), self.clips.split, len(self)])
 
     def video_set(self) -> tuple[VideoSet, int]:
-        return VideoSet.of([(made_clips(self.level, self.split, seed=0), (0.0, float(self.num_clips)))]), 0
+        made = made_clips(self.clips.level, self.clips.split, self.clips.seed)
+        return VideoSet.of([(made, (0.0, float(len(self))))]), 0
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         _refuse_augmentation(recipe)
         return self.validation_items(recipe, spec)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        if spec.height != spec.width:
-            raise RecipeError(
-                f"recipe {recipe.name!r}: the motion benchmark makes square clips; the model takes {spec.height} × "
-                f"{spec.width}."
-            )
-        shape = {"frames": spec.frames, "stride": spec.stride, "size": spec.height}
-        return MotionItems(MotionBenchmark(self.level, self.split, self.num_clips, **shape), spec)
+        return MotionItems(self.clips.benchmark(spec), spec)
 
 
 class MotionItems(Dataset[dict[str, Any]]):
@@ -206,15 +200,13 @@ class MotionItems(Dataset[dict[str, Any]]):
 
 
 def _open(where: str, data: DataPart, split: str, num_clips: int, names: tuple[str, ...] | None = None) -> Source:
-    if not where.startswith(MOTION):
-        kind = cast(Kind, data.kind)  # `open_dataset` refuses unknown ones and lists the others
-        return VideoSource(open_dataset(where, kind, split=split or None, root=data.root or None, class_names=names))
-    level = where.removeprefix(MOTION)
-    if level not in LEVELS:
-        raise RecipeError(f"{where}: there is no level {level!r}; there are {', '.join(LEVELS)}.")
-    if split not in get_args(Split):
-        raise RecipeError(f"{where}: no split {split!r}; there are {', '.join(get_args(Split))}.")
-    return MotionSource(level, cast(Split, split), num_clips)
+    motion = parse_motion(where)
+    if motion and motion.num_clips:
+        raise RecipeError(f"{where}: data.train_clips and data.val_clips set the number of clips; leave it out here.")
+    kind = cast(Kind, data.kind)  # unknown ones are refused with a list of the others
+    chosen = split if motion else split or None
+    source = open_source(where, kind, split=chosen, root=data.root or None, class_names=names, num_clips=num_clips)
+    return MotionSource(source) if isinstance(source, MotionClips) else VideoSource(source)
 
 
 def _train_transform(part: AugmentationPart, spec: InputSpec, names: ClassNames) -> Any:

@@ -1,9 +1,7 @@
 """Video files and folders of frames → the frames asked for. Knows nothing of labels, models or recipes."""
 
-from motionformer.video.clock import Clock
-from motionformer.video.metadata import VideoMetadata
 from motionformer.video.open import DECODERS, open_video, read_frames
-from motionformer.video.source import ReadFacts, Video, take_settled
+from motionformer.video.source import Clock, ReadFacts, Video, VideoMetadata, retry_if_frame_count_changed
 
 __all__ = [
     "DECODERS",
@@ -13,5 +11,5 @@ __all__ = [
     "VideoMetadata",
     "open_video",
     "read_frames",
-    "take_settled",
+    "retry_if_frame_count_changed",
 ]

@@ -1,5 +1,6 @@
 """Opening a video file with PyAV: safely, within a time limit, and with FFmpeg's real reason when it fails."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,24 @@ from av.stream import Discard
 from av.video.stream import VideoStream
 
 from motionformer.errors import VideoError
-from motionformer.video.deadline import Deadline
-from motionformer.video.index import Stamp
+
+
+class Deadline:
+    """Counts down from the moment it is made; `None` never ends."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.end = None if seconds is None else time.monotonic() + seconds
+
+    def remaining(self) -> float | None:
+        """Seconds left, at least a hundredth so that FFmpeg does not take it for "no limit"."""
+        return None if self.end is None else max(self.end - time.monotonic(), 0.01)
+
+    def check(self) -> None:
+        """Raise once the time is over."""
+        if self.end is not None and time.monotonic() > self.end:
+            raise VideoError(f"took longer than the time limit of {self.seconds:g} s")
+
 
 if TYPE_CHECKING:
     VideoPacket = Packet[VideoStream]
@@ -45,7 +62,7 @@ def open_container(
     path: Path, deadline: Deadline, num_threads: int, decoding: dict[str, str] = LENIENT
 ) -> tuple[InputContainer, VideoStream]:
     """The open file and its video stream; other streams are not read."""
-    refuse_what_is_no_file(path)
+    check_regular_file(path)
     try:
         container = open_with_av(path, deadline)
     except av.FFmpegError as error:
@@ -66,28 +83,6 @@ def open_container(
     return container, stream
 
 
-def scan_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> list[Stamp]:
-    """All packets of the stream in decoding order, none decoded; refuses a file that was cut short."""
-    stamps: list[Stamp] = []
-    damage: str | None = None
-    try:
-        for packet in read_packets(container, stream, deadline):
-            if packet.size:
-                stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
-            if packet.is_corrupt:
-                damage = "packet marked as corrupt"
-    except av.InvalidDataError as error:
-        damage = describe(error)
-    if is_cut_short(container, stream, len(stamps)):
-        damage = damage or "the file ends before its frames do"
-    if damage:
-        announced = f"announces {stream.frames} frames and " if stream.frames else ""
-        raise VideoError(f"is cut short or damaged: {announced}has {len(stamps)} readable ones ({damage})")
-    if not stamps:
-        raise VideoError("holds a video stream without a single picture")
-    return stamps
-
-
 def read_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> Iterator[VideoPacket]:
     """The stream's packets from where the container stands; at the end of the file an empty one."""
     try:
@@ -98,21 +93,8 @@ def read_packets(container: InputContainer, stream: VideoStream, deadline: Deadl
         raise VideoError("damaged: a stream turns up that the header does not announce") from error
 
 
-def is_cut_short(container: InputContainer, stream: VideoStream, num_packets: int) -> bool:
-    """Whether the container's own list of pictures goes beyond the end of the file.
-
-    Fewer packets than announced is no proof in itself: edit lists of MP4 files leave pictures out on purpose.
-    """
-    missing = stream.frames - num_packets
-    if missing <= 0:
-        return False
-    if container.format.name == "avi":  # its list stands at the end, so a cut file has none; one too many is common
-        return missing > 1
-    return any(entry.pos + entry.size > container.size for entry in stream.index_entries)
-
-
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def wrap_decoder_errors(path: Path) -> Iterator[None]:
     """Turn whatever PyAV or the system raises inside into one `VideoError` that names the file."""
     try:
         yield
@@ -133,7 +115,7 @@ def describe(error: av.FFmpegError) -> str:
     return error.strerror or str(error)
 
 
-def refuse_what_is_no_file(path: Path) -> None:
+def check_regular_file(path: Path) -> None:
     """Plain words for what FFmpeg would report oddly, or wait for (a pipe)."""
     if not path.exists():
         raise VideoError("there is no such file", path)

@@ -17,12 +17,9 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
-from motionformer.video.container import MAX_PIXELS, explained
-from motionformer.video.deadline import Deadline
-from motionformer.video.metadata import VideoMetadata, measure_timing
-from motionformer.video.orientation import display_size, orient
-from motionformer.video.pixels import SMOOTH_COLOUR, ToRGB, orientation_of
-from motionformer.video.source import Video, checked_indices
+from motionformer.video.container import MAX_PIXELS, Deadline, wrap_decoder_errors
+from motionformer.video.pixels import SMOOTH_COLOUR, ToRGB, display_size, orient, orientation_of
+from motionformer.video.source import Video, VideoMetadata, checked_indices, measure_timing
 
 CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 
@@ -35,7 +32,7 @@ class ImageFolder(Video):
         self.time_limit = time_limit
         self.files = list_frames(path)
         numbers = [number_of(file) for file in self.files]
-        with explained(self.files[0]):
+        with wrap_decoder_errors(self.files[0]):
             first = decode_image(self.files[0])
         self.orientation = orientation_of(first)
         self.convert = ToRGB(first.height, first.width, SMOOTH_COLOUR)
@@ -61,7 +58,7 @@ class ImageFolder(Video):
         pixels = torch.empty(len(wanted), height, width, 3, dtype=torch.uint8)
         seen: dict[int, int] = {}
         for place, i in enumerate(wanted):
-            with explained(self.files[i]):
+            with wrap_decoder_errors(self.files[i]):
                 deadline.check()
                 pixels[place] = pixels[seen[i]] if i in seen else self.to_rgb(i)
             seen[i] = place
@@ -89,7 +86,7 @@ def list_frames(folder: Path) -> list[Path]:
     Refuses a folder that holds more than one series (`img_00001.jpg` beside `flow_x_00001.jpg`): which one is the
     video is not ours to guess.
     """
-    with explained(folder):
+    with wrap_decoder_errors(folder):
         files = [f for f in folder.iterdir() if f.suffix.lower() in CODECS and not f.name.startswith(".")]
     if not files:
         raise VideoError("the folder holds no jpg or png files", folder)

@@ -20,15 +20,26 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
-from motionformer.video.clock import Clock, Header
-from motionformer.video.container import LENIENT, STRICT, describe, explained, open_container, scan_packets
-from motionformer.video.deadline import Deadline
-from motionformer.video.index import FrameIndex, index_packets, times_are_real
-from motionformer.video.metadata import VideoMetadata, measure_timing
-from motionformer.video.orientation import display_size, orient, plausible_aspect, stretch
-from motionformer.video.pixels import ToRGB, orientation_of
-from motionformer.video.seek import UnreliableTimesError, decode_all, frames_by_order, frames_by_time
-from motionformer.video.source import Video, checked_indices
+from motionformer.video.container import (
+    LENIENT,
+    STRICT,
+    Deadline,
+    describe,
+    open_container,
+    wrap_decoder_errors,
+)
+from motionformer.video.pixels import ToRGB, display_size, orient, orientation_of, plausible_aspect, stretch
+from motionformer.video.seek import (
+    FrameIndex,
+    UnreliableTimesError,
+    decode_all,
+    frames_by_order,
+    frames_by_time,
+    index_packets,
+    scan_packets,
+    times_are_real,
+)
+from motionformer.video.source import Clock, Header, Video, VideoMetadata, checked_indices, measure_timing
 
 
 class PyAVVideo(Video):
@@ -46,7 +57,7 @@ class PyAVVideo(Video):
         deadline = Deadline(time_limit)
         self.container, self.stream = open_container(path, deadline, num_threads, self.decoding)
         try:
-            with explained(path):
+            with wrap_decoder_errors(path):
                 self.inspect(deadline, square_pixels)
         except VideoError:
             self.close()
@@ -54,7 +65,7 @@ class PyAVVideo(Video):
 
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
         deadline = Deadline(self.time_limit)
-        with explained(self.path):
+        with wrap_decoder_errors(self.path):
             try:
                 stored = self.read_stored(checked_indices(self, indices), deadline)
             except UnreliableTimesError:
@@ -65,7 +76,7 @@ class PyAVVideo(Video):
 
     def check(self) -> VideoMetadata:
         deadline = Deadline(self.time_limit)
-        with explained(self.path):
+        with wrap_decoder_errors(self.path):
             try:
                 damaged = self.count(deadline, STRICT)
             finally:

@@ -1,12 +1,17 @@
-"""Two ways to get at chosen frames of an open container: by time, with seeking, or by counting from the start.
+"""From packets to frames: an index of presentation times, and two ways to reach chosen frames with it or without.
 
-Both yield `(i, frame)` in ascending order of time for the frames wanted, and decode as little as they can. Frames that
-are decoded on the way to a wanted one, which may lean on them, come out with `None`.
+Reading packets without decoding them is cheap (milliseconds for ten seconds of video) and tells every frame's
+presentation time. That is enough to seek exactly (`frames_by_time`), as long as those times are real: `index_packets`
+says when not. Otherwise frames are counted from the start (`frames_by_order`). Both yield `(i, frame)` in ascending
+order of time for the frames wanted, and decode as little as they can; frames that are decoded on the way to a wanted
+one, which may lean on them, come out with `None`.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import av
 from av.container import InputContainer
@@ -14,9 +19,114 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from motionformer.errors import VideoError
-from motionformer.video.container import VideoPacket, read_packets
-from motionformer.video.deadline import Deadline
-from motionformer.video.index import FrameIndex
+from motionformer.video.container import Deadline, VideoPacket, describe, read_packets
+
+SMALLEST_PICTURE = 20
+"""Bytes. Packets below it can be place-holders ("nothing new") that decode to no frame."""
+
+
+class Stamp(NamedTuple):
+    """What is kept of one packet, in decoding order. A tuple because there are as many as frames."""
+
+    time: int | None
+    decode_time: int | None
+    is_key: bool
+    is_discarded: bool
+    size: int
+
+
+@dataclass(frozen=True)
+class FrameIndex:
+    """Presentation times of all frames, and the packets that hold them."""
+
+    times: list[int]
+    """Of the frames, ascending: frame i is shown at `times[i]`."""
+    position: dict[int, int]
+    """Time of a packet → its place in decoding order."""
+    decode_time: list[int | None]
+    """When the packet at each place is due at the decoder; never after it is shown."""
+    start: list[int]
+    """For frame i, the time of the key packet at which decoding must begin."""
+
+    def key_before(self, start: int) -> int:
+        """The time of the key packet before the one at time `start`; the first has itself."""
+        keys = sorted(set(self.start), key=self.position.__getitem__)
+        return keys[max(0, keys.index(start) - 1)]
+
+
+def index_packets(stamps: Sequence[Stamp]) -> FrameIndex | None:
+    """The index, or `None` where packets lack times or share them, so that only decoding tells the frames apart."""
+    times = [stamp.time for stamp in stamps]
+    known = [time for time in times if time is not None]
+    if len(known) < len(times) or len(set(known)) < len(known):
+        return None
+    position = {time: place for place, time in enumerate(known)}
+    shown = sorted(time for time, stamp in zip(known, stamps, strict=True) if not stamp.is_discarded)
+    keys = [place for place, stamp in enumerate(stamps) if stamp.is_key or place == 0]
+    start = [known[start_place(keys, known, position[time])] for time in shown]
+    return FrameIndex(shown, position, [stamp.decode_time for stamp in stamps], start)
+
+
+def start_place(keys: Sequence[int], times: Sequence[int], place: int) -> int:
+    """The last key packet at or before `place` that is not shown later than the packet there.
+
+    Frames shown before a key frame but stored after it ("open" groups of pictures) lean on the group before.
+    """
+    k = bisect_right(keys, place) - 1
+    while k > 0 and times[keys[k]] > times[place]:
+        k -= 1
+    return keys[k]
+
+
+def times_are_real(stamps: Sequence[Stamp], container: str, reorder_depth: int) -> bool:
+    """Whether the packets' times are presentation times, one frame each.
+
+    AVI and bare streams store none: FFmpeg counts packets, which is wrong once frames are stored out of order
+    (B-frames), packed two to a packet, or replaced by place-holders.
+    """
+    if container not in WITHOUT_TIMES:
+        return True
+    return reorder_depth == 0 and all(stamp.size >= SMALLEST_PICTURE for stamp in stamps)
+
+
+WITHOUT_TIMES = {"avi", "h264", "hevc", "m4v", "mpegvideo", "mjpeg", "obu", "vc1", "yuv4mpegpipe", "rm"}
+"""FFmpeg's names of containers that store no presentation time, or not for every frame."""
+
+
+def scan_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> list[Stamp]:
+    """All packets of the stream in decoding order, none decoded; refuses a file that was cut short."""
+    stamps: list[Stamp] = []
+    damage: str | None = None
+    try:
+        for packet in read_packets(container, stream, deadline):
+            if packet.size:
+                stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
+            if packet.is_corrupt:
+                damage = "packet marked as corrupt"
+    except av.InvalidDataError as error:
+        damage = describe(error)
+    if is_cut_short(container, stream, len(stamps)):
+        damage = damage or "the file ends before its frames do"
+    if damage:
+        announced = f"announces {stream.frames} frames and " if stream.frames else ""
+        raise VideoError(f"is cut short or damaged: {announced}has {len(stamps)} readable ones ({damage})")
+    if not stamps:
+        raise VideoError("holds a video stream without a single picture")
+    return stamps
+
+
+def is_cut_short(container: InputContainer, stream: VideoStream, num_packets: int) -> bool:
+    """Whether the container's own list of pictures goes beyond the end of the file.
+
+    Fewer packets than announced is no proof in itself: edit lists of MP4 files leave pictures out on purpose.
+    """
+    missing = stream.frames - num_packets
+    if missing <= 0:
+        return False
+    if container.format.name == "avi":  # its list stands at the end, so a cut file has none; one too many is common
+        return missing > 1
+    return any(entry.pos + entry.size > container.size for entry in stream.index_entries)
+
 
 LEAVES_OUT_EXACTLY = {"h264", "mpeg4", "mpeg1video", "mpeg2video"}
 """Codecs whose pictures say whether another leans on them, so that leaving out the rest changes no pixel."""

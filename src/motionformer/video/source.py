@@ -1,8 +1,17 @@
-"""A video, whatever it is stored as: metadata, and frames by number. Knows nothing of decoders."""
+"""A video, whatever it is stored as: metadata, a clock, and frames by number. Knows nothing of decoders.
 
+Seconds are counted from the first frame. Where the rate is constant, frame i appears at i / fps, which is cleaner than
+the container's rounded time stamps; where it varies, only the time stamps tell.
+"""
+
+import math
 from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from itertools import pairwise
 from operator import index as as_int
 from pathlib import Path
 from types import TracebackType
@@ -12,8 +21,163 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
-from motionformer.video.clock import Clock
-from motionformer.video.metadata import VideoMetadata
+
+
+@dataclass(frozen=True)
+class VideoMetadata:
+    """Facts about one video, as `read` will deliver it."""
+
+    num_frames: int
+    """Frames in presentation order; `read` takes 0 … num_frames − 1."""
+    fps: float
+    """Frames per second; the mean where the rate varies."""
+    duration: float
+    """Seconds from the first frame's appearance to the last one's end."""
+    height: int
+    """After rotation and pixel aspect: the height of what `read` returns."""
+    width: int
+    """After rotation and pixel aspect: the width of what `read` returns."""
+    codec: str
+    """FFmpeg's name of the codec (`h264`), or the image format of a folder (`jpg`)."""
+    rotation: int
+    """Degrees clockwise that were applied to show the frames upright: 0, 90, 180 or 270."""
+    variable_rate: bool
+    """Frames do not lie on one regular grid of times, so index / fps is not the time of a frame (`Video.clock` is)."""
+    exact_count: bool
+    """`num_frames` comes from decoding every frame; otherwise from the container's packets, one frame each."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Rate and length of a video, in seconds."""
+
+    fps: float
+    duration: float
+    variable_rate: bool
+
+
+def measure_timing(times: Sequence[int], tick: Fraction, announced_rate: Fraction | None) -> Timing:
+    """Rate and length from the frames' own times (ascending, in ticks), the announced rate where they agree.
+
+    Containers round times to ticks (a millisecond in Matroska), so the announced rate is the cleaner number for a
+    regular video, and the only one for a single frame.
+    """
+    announced = float(announced_rate) if announced_rate and announced_rate > 0 else 0.0
+    span = times[-1] - times[0] if times else 0
+    if len(times) < 2 or span <= 0:
+        fps = announced or 1.0
+        return Timing(fps, len(times) / fps, variable_rate=False)
+    steps = len(times) - 1
+    measured = float(Fraction(steps, span) / tick)
+    variable = is_uneven([after - before for before, after in pairwise(times)], tick)
+    fps = announced if not variable and abs(announced - measured) < 0.01 * measured else measured
+    return Timing(fps, len(times) / fps, variable)
+
+
+def is_uneven(gaps: Sequence[int], tick: Fraction) -> bool:
+    """Whether the gaps between frames differ by more than rounding explains: a tick or a millisecond.
+
+    (Times often pass through milliseconds on their way.) A gap half as long again as another is one whatever the tick.
+    """
+    rounding = max(Fraction(1), Fraction(1, 1000) / tick)
+    return max(gaps) - min(gaps) > rounding or 2 * max(gaps) >= 3 * min(gaps)
+
+
+TOLERANCE = 1e-6
+"""Of frames at a constant rate, of seconds otherwise: what computing with floats may do to a time."""
+
+MILLISECOND = 0.001
+"""Time stamps often pass through milliseconds on their way, whatever their own unit is."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a container's header announces, and the time stamps of its frames: what the released sampling goes by."""
+
+    stamps: Sequence[int]
+    """Presentation time of every frame, ascending, in ticks."""
+    num_frames: int
+    """As announced; 0 where the header does not say."""
+    duration: int | None
+    """As announced, in ticks."""
+    fps: float
+    """The average rate as announced."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When each frame of a video appears."""
+
+    num_frames: int
+    fps: float
+    times: Sequence[float] | None = None
+    """Of every frame, ascending, where the rate varies and they are known."""
+    header: Header | None = field(default=None, compare=False, repr=False)
+    """Of a video file; a folder of frames and frames in memory have none."""
+
+    @property
+    def duration(self) -> float:
+        return self.seconds(self.num_frames)
+
+    def seconds(self, frame: int) -> float:
+        """When this frame appears; for `num_frames`, when the last one ends."""
+        if self.times is None:
+            return frame / self.fps
+        return self.times[frame] if frame < self.num_frames else self.times[-1] + 1 / self.fps
+
+    def frame_at(self, seconds: float) -> int:
+        """The first frame that does not appear before this time; after the last one, `num_frames` or more."""
+        if self.times is None:
+            return math.ceil(seconds * self.fps - TOLERANCE)
+        return bisect_left(self.times, seconds - TOLERANCE)
+
+    def span(self, start: float | None = None, end: float | None = None) -> range:
+        """The frames that appear from `start` (included) to `end` (excluded): at least one, unless `start` is too late.
+
+        Where the rate varies, none may appear for a while: it is then the one that is still on the screen.
+        """
+        first = 0 if start is None else self.frame_at(start)
+        stop = self.num_frames if end is None else self.frame_at(end)
+        if self.times is not None and first >= stop and (start or 0.0) < self.duration:
+            first = bisect_right(self.times, (start or 0.0) + TOLERANCE) - 1
+        return range(first, max(first + 1, min(stop, self.num_frames))) if first < self.num_frames else range(0)
+
+
+class StreamClock:
+    """When frames appear that are decoded one after the other: learnt as they come, eight bytes a frame.
+
+    `tick` is the length of a time stamp's unit in seconds; without one, nothing is learnt and the rate is constant.
+    """
+
+    def __init__(self, fps: float, tick: Fraction | None = None) -> None:
+        self.fps, self.tick = fps, tick
+        self.times = array("d")
+        self.first_stamp = 0
+
+    def add(self, stamp: int | None) -> None:
+        """The time stamp of the next frame. One that is missing or runs backwards is replaced by the rate."""
+        if self.tick is None:
+            return
+        if not self.times:
+            self.first_stamp = stamp or 0
+        frame = len(self.times)
+        usual = self.seconds(frame)
+        stamped = usual if stamp is None else float((stamp - self.first_stamp) * self.tick)
+        if frame and stamped <= self.times[-1]:
+            stamped = usual
+        steady = frame / self.fps
+        is_steady = abs(stamped - steady) <= max(float(self.tick), MILLISECOND)
+        self.times.append(steady if is_steady else stamped)
+
+    def seconds(self, frame: int) -> float:
+        """When this frame appears; for the one after the last, when the last one ends."""
+        if frame < len(self.times):
+            return self.times[frame]
+        known = len(self.times)
+        if not known or self.times[-1] == (known - 1) / self.fps:
+            return frame / self.fps
+        return self.times[-1] + (frame - known + 1) / self.fps
+
 
 V = TypeVar("V", bound="Video")
 T = TypeVar("T")
@@ -83,7 +247,7 @@ class ReadFacts:
         return asdict(self)
 
 
-def take_settled(video: Video, take: Callable[[], T]) -> T:
+def retry_if_frame_count_changed(video: Video, take: Callable[[], T]) -> T:
     """What `take` gives, which chooses frames of the video by its length and reads them.
 
     Where reading finds out that the container announced a wrong number of frames, they were chosen for another length:

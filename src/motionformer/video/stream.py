@@ -23,14 +23,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
-from motionformer.video.clock import StreamClock
-from motionformer.video.container import LENIENT, STRICT, describe, explained, open_container
-from motionformer.video.deadline import Deadline
+from motionformer.video.container import LENIENT, STRICT, Deadline, describe, open_container, wrap_decoder_errors
 from motionformer.video.images import ImageFolder
-from motionformer.video.index import WITHOUT_TIMES
-from motionformer.video.orientation import UPRIGHT, Orientation, orient, plausible_aspect, stretch
-from motionformer.video.pixels import ToRGB, orientation_of
-from motionformer.video.seek import decode_all
+from motionformer.video.pixels import UPRIGHT, Orientation, ToRGB, orient, orientation_of, plausible_aspect, stretch
+from motionformer.video.seek import WITHOUT_TIMES, decode_all
+from motionformer.video.source import StreamClock
 
 CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "video={}")}
 """FFmpeg's input format and the name of camera number … on each system."""
@@ -196,7 +193,7 @@ def _rate(stream: VideoStream) -> float:
 
 
 def _has_times(file: _File) -> bool:
-    """Whether frames come out with the time of their own packet (`index.times_are_real`)."""
+    """Whether frames come out with the time of their own packet (`seek.times_are_real`)."""
     return file.container.format.name not in WITHOUT_TIMES or file.stream.codec_context.reorder_depth == 0
 
 
@@ -218,7 +215,7 @@ def _timed(frames: Iterator[VideoFrame], clock: StreamClock) -> Iterator[VideoFr
 
 
 def _explain(path: Path, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    with explained(path):
+    with wrap_decoder_errors(path):
         yield from frames
 
 

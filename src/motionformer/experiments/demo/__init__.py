@@ -20,6 +20,7 @@ from rich.console import Console
 
 from motionformer.data import open_dataset
 from motionformer.data.motion import MotionBenchmark, write_videos
+from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
 from motionformer.evaluation import FileVideos, Results, evaluate, print_summary, write_reports
 from motionformer.experiments.demo.report import Facts, write_report
@@ -96,9 +97,10 @@ def test(model: Path, videos: Path, output: Path, *, show_progress: bool) -> Res
 
 
 def _level(recipe: Recipe) -> str:
-    if not recipe.data.val.startswith("motion:"):
+    motion = parse_motion(recipe.data.val)
+    if motion is None:
         raise RecipeError(f"the demo is about the motion benchmark: data.val is motion:LEVEL, not {recipe.data.val!r}.")
-    return recipe.data.val.removeprefix("motion:")
+    return motion.level
 
 
 def _speaker(quiet: bool) -> Callable[[str], None]:

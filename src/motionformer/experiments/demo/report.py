@@ -19,7 +19,7 @@ from motionformer.evaluation import Results, confusion
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.intervals import show_interval
 from motionformer.evaluation.pictures import draw_confusion
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.models import Motionformer
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
@@ -62,7 +62,7 @@ def write_report(file: Path, model: Motionformer, facts: Facts) -> Path:
         interval=lambda sure: show_interval(sure["low"], sure["high"]),
         validation=validation_intervals(facts.run.kept, facts.recipe.data.val_clips)["top1"],
     )
-    write_whole(file, text)
+    write_atomically(file, text)
     return file
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from motionformer.errors import AnnotationError, VideoError
 from motionformer.experiments.lra.examples import Example, Picked, Splits, check_index, count_examples, in_order
-from motionformer.video.container import explained
+from motionformer.video.container import wrap_decoder_errors
 from motionformer.video.images import CODECS, decode_image
 
 SIZE = 32
@@ -234,7 +234,7 @@ def _read_picture(picture: Path, size: int, file: Path, number: int) -> NDArray[
     if picture.suffix.lower() not in CODECS:
         raise AnnotationError(f"{picture} is no picture by its name: {', '.join(CODECS)} are read", file, number)
     try:
-        with explained(picture):
+        with wrap_decoder_errors(picture):
             grey = decode_image(picture).to_ndarray(format="gray")
     except VideoError as error:
         raise AnnotationError(str(error), file, number) from error

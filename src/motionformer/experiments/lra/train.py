@@ -30,7 +30,7 @@ from motionformer.experiments.lra.examples import (
 )
 from motionformer.experiments.lra.model import SequenceClassifier
 from motionformer.experiments.lra.tasks import Task
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.models.evaluating import evaluating
 
 Row = dict[str, float | int]
@@ -110,8 +110,8 @@ def train(
             row = state.judge(accuracy(state.model, dev, run.at_a_time, device))
             report(state.step, row)
             if state.is_best(row["dev_accuracy"]):
-                write_whole(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
-            write_whole(out / "log.csv", _as_csv(state.rows))
+                write_atomically(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
+            write_atomically(out / "log.csv", _as_csv(state.rows))
             state.save(out / "last.pt")
     return _finish(state, splits.test, out, device)
 
@@ -188,7 +188,7 @@ class _State:
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
-        write_whole(file, _pack(content))
+        write_atomically(file, _pack(content))
 
     def load(self, file: Path) -> None:
         content = _unpack(file)
@@ -216,7 +216,7 @@ def _finish(state: _State, test: Examples, out: Path, device: str) -> Result:
         return tested
     state.model.load_state_dict(_unpack(out / "best.pt")["model"])
     result = replace(untested, test_accuracy=accuracy(state.model, test, state.run.at_a_time, device))
-    write_whole(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2))
+    write_atomically(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2))
     return result
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from motionformer.experiments.tables.experiments import Experiment
 from motionformer.experiments.tables.outcome import Line, Outcome, by_group
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 
 
 def to_markdown(outcome: Outcome) -> str:
@@ -61,7 +61,7 @@ def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> lis
     files = [folder / f"{outcome.stem}{suffix}" for suffix in contents]
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in zip(files, contents.values(), strict=True):
-        write_whole(file, content)
+        write_atomically(file, content)
     return files
 
 

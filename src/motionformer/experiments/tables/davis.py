@@ -22,7 +22,7 @@ from motionformer.experiments.davis.layout import Sequence
 from motionformer.experiments.davis.score import Scores
 from motionformer.experiments.tables.experiments import Experiment
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
-from motionformer.files import write_whole
+from motionformer.files import write_atomically
 from motionformer.models import Motionformer
 from motionformer.tracking import (
     Affinity,
@@ -173,7 +173,7 @@ class KeptScores:
     def write(self, row: str, figures: Figures) -> None:
         text = json.dumps({"of": self._identify(row), "figures": figures}, indent=1, ensure_ascii=False)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file(row), text)
+        write_atomically(self._file(row), text)
 
     def _identify(self, row: str) -> dict[str, Any]:
         return {"row": row, **self.made_of}

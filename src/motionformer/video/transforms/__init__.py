@@ -3,15 +3,20 @@
 Start in `pipelines.py`. A new step is a `Transform` with one method.
 """
 
+from motionformer.video.transforms.base import FromFrames, Normalise, Pipeline, SwapChannels, Transform
 from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
-from motionformer.video.transforms.contract import Pipeline, Transform
-from motionformer.video.transforms.crop import CentreCrop, RandomCrop, RandomResizedCrop, SideCrop
-from motionformer.video.transforms.erase import RandomErasing
+from motionformer.video.transforms.crop import (
+    CentreCrop,
+    RandomCrop,
+    RandomErasing,
+    RandomResizedCrop,
+    ShortSideJitter,
+    ShortSideResize,
+    SideCrop,
+)
 from motionformer.video.transforms.flip import HorizontalFlip, LabelAwareFlip, find_twins
 from motionformer.video.transforms.pipelines import eval_transform, train_transform
-from motionformer.video.transforms.pixels import FromFrames, Normalise, SwapChannels
 from motionformer.video.transforms.randaugment import RandAugment
-from motionformer.video.transforms.resize import ShortSideJitter, ShortSideResize
 
 __all__ = [
     "CentreCrop",

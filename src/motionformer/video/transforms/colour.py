@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Generator, Tensor
 
-from motionformer.video.transforms.contract import Transform, required, uniform
-from motionformer.video.transforms.pixels import by_frame
+from motionformer.video.transforms.base import Transform, by_frame, required, uniform
 
 GREY = (0.299, 0.587, 0.114)
 TO_YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))

@@ -10,7 +10,7 @@ from typing import Any
 from jaxtyping import Num
 from torch import Generator, Tensor
 
-from motionformer.video.transforms.contract import Label, Transform, uniform
+from motionformer.video.transforms.base import Label, Transform, uniform
 
 MIRRORED = {
     "left": "right",

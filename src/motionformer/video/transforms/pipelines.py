@@ -3,14 +3,21 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
+from motionformer.video.transforms.base import FromFrames, Normalise, Pipeline, SwapChannels, Transform, Triple
 from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
-from motionformer.video.transforms.contract import Pipeline, Transform
-from motionformer.video.transforms.crop import CentreCrop, RandomCrop, RandomResizedCrop, SideCrop
-from motionformer.video.transforms.erase import RandomErasing
+from motionformer.video.transforms.crop import (
+    CentreCrop,
+    PlainResize,
+    RandomCrop,
+    RandomErasing,
+    RandomResizedCrop,
+    ShortSideJitter,
+    ShortSideResize,
+    SideCrop,
+    Size,
+)
 from motionformer.video.transforms.flip import HorizontalFlip, LabelAwareFlip
-from motionformer.video.transforms.pixels import FromFrames, Normalise, SwapChannels, Triple
 from motionformer.video.transforms.randaugment import RandAugment
-from motionformer.video.transforms.resize import PlainResize, ShortSideJitter, ShortSideResize, Size
 
 CropChoice = Literal["centre", 0, 1, 2]
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int, Num, UInt8
 from torch import Generator, Tensor
 
+from motionformer.video.transforms.base import Transform, to_bytes, uniform, whole
 from motionformer.video.transforms.colour import (
     brightness_map,
     contrast_map,
@@ -18,8 +19,6 @@ from motionformer.video.transforms.colour import (
     recolour,
     saturation_map,
 )
-from motionformer.video.transforms.contract import Transform, uniform, whole
-from motionformer.video.transforms.pixels import to_bytes
 from motionformer.video.transforms.warp import AffineMap, rotation, sample_affine, sharpen, warp
 
 Bytes = UInt8[Tensor, "3 t H W"]

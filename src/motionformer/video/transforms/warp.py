@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Num, UInt8
 from torch import Tensor
 
-from motionformer.video.transforms.pixels import by_frame
+from motionformer.video.transforms.base import by_frame
 
 FILL = 0.5
 

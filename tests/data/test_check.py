@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from motionformer.data import ClipReader, MiddleSegments
-from motionformer.data.inspection import FileReport, Task, inspect_video
-from motionformer.data.recognise import open_dataset
+from motionformer.data.check import FileReport, ScanReport, Task, count_videos, inspect_video, scan
 from motionformer.data.record import Annotations, ClassNames, Label, Record
-from motionformer.data.scan import ScanReport, count_videos, scan
+from motionformer.data.source import open_dataset
 from motionformer.errors import VideoError
 
 

@@ -1,6 +1,7 @@
 """Clips out of tar shards, read from start to end: for training from object storage, where seeking is slow.
 
-Shards are dealt to processes and their workers; in an epoch each item is read by one of them, once.
+`index.json` beside the shards says what they hold. Shards are assigned to processes and their workers; in an epoch each
+item is read by one of them, once.
 """
 
 import json
@@ -17,11 +18,70 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from motionformer.data.clips import ClipReader, read_item, refuse_stride
-from motionformer.data.order import item_generator
-from motionformer.data.record import Record
-from motionformer.data.shard_index import Shard, read_shard_index
+from motionformer.data.clips import ClipReader, check_sampling, item_generator, read_item
+from motionformer.data.record import ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
+
+INDEX_NAME = "index.json"
+FORMAT = "motionformer shards 1"
+
+
+@dataclass(frozen=True)
+class Shard:
+    file: str
+    num_items: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Shards in the order they were written, with the names of the classes inside."""
+
+    name: str
+    split: str | None
+    sampling: Sampling
+    class_names: ClassNames
+    shards: tuple[Shard, ...]
+
+    @property
+    def num_items(self) -> int:
+        return sum(shard.num_items for shard in self.shards)
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **vars(self), "shards": [vars(shard) for shard in self.shards]}, indent=1)
+
+
+def read_shard_index(location: str) -> ShardIndex:
+    """The index in a folder: local, or any address fsspec reads (`s3://`, `gs://`, `https://`, …)."""
+    place = f"{location.rstrip('/')}/{INDEX_NAME}"
+    try:
+        with fsspec.open(place, "r", encoding="utf-8") as stream:
+            text = stream.read()
+    except FileNotFoundError as error:
+        raise AnnotationError("no such file; `motionformer data shard` writes it.", place) from error
+    except (
+        OSError,
+        ImportError,
+        ValueError,
+    ) as error:  # fsspec lacks a package, or knows no such address
+        raise AnnotationError(f"cannot be read: {error}", place) from error
+    try:
+        return _parse_index(json.loads(text))
+    except (KeyError, TypeError, ValueError) as error:
+        raise AnnotationError(f"not an index of shards: {error!r}.", place) from error
+
+
+def _parse_index(content: dict[str, Any]) -> ShardIndex:
+    if content["format"] != FORMAT:
+        raise ValueError(f"format is {content['format']!r}, not {FORMAT!r}")
+    names = content["class_names"]
+    return ShardIndex(
+        name=content["name"],
+        split=content["split"],
+        sampling=content["sampling"],
+        class_names={task: tuple(of) for task, of in names.items()} if isinstance(names, Mapping) else tuple(names),
+        shards=tuple(Shard(**shard) for shard in content["shards"]),
+    )
 
 
 class ShardDataset(IterableDataset[dict[str, Any]]):
@@ -45,7 +105,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
     ) -> None:
         self.location, self.reader = str(location).rstrip("/"), reader
         self.index = read_shard_index(self.location)
-        refuse_stride(self.index.sampling, reader.sampler, self.index.name)
+        check_sampling(self.index.sampling, reader.sampler, self.index.name)
         self.shuffle, self.seed, self.buffer_size = shuffle, seed, buffer_size
         self.rank, self.num_ranks = rank, num_ranks
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by workers that live on
@@ -59,11 +119,11 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
         epoch = int(self._epoch)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.index.shards))
         shards = [self.index.shards[i] for i in order] if self.shuffle else list(self.index.shards)
-        dealt = deal_shards(shards, self.num_ranks, num_workers)
-        mine, limit = dealt[self.rank][number], None
+        assigned = assign_shards(shards, self.num_ranks, num_workers)
+        mine, limit = assigned[self.rank][number], None
         if self.shuffle:
-            limit = min(sum(shard.num_items for shard in of_rank[number]) for of_rank in dealt)
-            if limit == 0 and any(of_rank[number] for of_rank in dealt):  # some would wait for others for ever
+            limit = min(sum(shard.num_items for shard in of_rank[number]) for of_rank in assigned)
+            if limit == 0 and any(of_rank[number] for of_rank in assigned):  # some would wait for others for ever
                 raise AnnotationError(
                     f"{len(shards)} shards are too few for {self.num_ranks} processes with {num_workers} workers each;"
                     " write smaller shards (--size) or use fewer workers.",
@@ -109,7 +169,7 @@ class Sample:
             yield Path(folder, f"0.{next(iter(self.files))}") if alone else Path(folder)
 
 
-def deal_shards(shards: Sequence[Shard], num_ranks: int, num_workers: int) -> list[list[list[Shard]]]:
+def assign_shards(shards: Sequence[Shard], num_ranks: int, num_workers: int) -> list[list[list[Shard]]]:
     """`[rank][worker]` → shards, each shard in one place."""
     of_ranks = [shards[rank::num_ranks] for rank in range(num_ranks)]
     return [[list(of_rank[worker::num_workers]) for worker in range(num_workers)] for of_rank in of_ranks]
@@ -126,11 +186,11 @@ def read_samples(place: str) -> Iterator[Sample]:
                     continue
                 name, _, ending = member.name.partition(".")
                 if name != key and files:
-                    yield _sample(files, place)
+                    yield _parse_sample(files, place)
                     files = {}
                 key, files[ending] = name, content.read()
             if files:
-                yield _sample(files, place)
+                yield _parse_sample(files, place)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise AnnotationError(f"this shard cannot be read to its end: {error}", place) from error
 
@@ -149,7 +209,7 @@ def shuffled(samples: Iterable[Sample], size: int, rng: np.random.Generator) -> 
         yield waiting[place]
 
 
-def _sample(files: dict[str, bytes], place: str) -> Sample:
+def _parse_sample(files: dict[str, bytes], place: str) -> Sample:
     try:
         description = json.loads(files.pop("json"))
         return Sample(description["path"], description["items"], files)
