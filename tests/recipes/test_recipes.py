@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 
-from motionformer.costs import paper_macs
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
 from motionformer.models.config import ModelConfig
+from motionformer.models.costs import paper_macs
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import shipped
 from motionformer.training.model import build_config

@@ -8,14 +8,6 @@ import typer
 from rich.console import Console
 
 
-class AttentionName(str, Enum):
-    """Who attends to whom."""
-
-    trajectory = "trajectory"
-    joint = "joint"
-    divided = "divided"
-
-
 class InflationName(str, Enum):
     """Which frames of a token an image's kernel looks at."""
 
@@ -35,7 +27,8 @@ def convert(
     ] = None,
     from_image: Annotated[bool, typer.Option("--from-image", help="Start a video model from image weights.")] = False,
     attention: Annotated[
-        AttentionName | None, typer.Option(help="With --from-image: who attends to whom. Default: trajectory.")
+        str | None,
+        typer.Option(help="With --from-image: trajectory, joint, divided or a registered scheme. Default: trajectory."),
     ] = None,
     inflation: Annotated[
         InflationName | None, typer.Option(help="With --from-image: frames of a token it sees. Default: central.")
@@ -54,9 +47,11 @@ def convert(
     """
     from dataclasses import replace
 
+    from motionformer.cli.options import check_attention
     from motionformer.errors import MotionformerError
     from motionformer.weights import from_image_weights, load_model_with_report
 
+    check_attention(attention)
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
         raise MotionformerError(f"{target} is already there: choose another folder, or add --overwrite.")
     if not from_image and (attention or inflation):
@@ -68,7 +63,7 @@ def convert(
             frames=frames or 16,
             size=size or 224,
             inflation=inflation.value if inflation else "central",
-            attention=attention.value if attention else "trajectory",
+            attention=attention or "trajectory",
         )
     else:
         model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)

@@ -36,14 +36,6 @@ with a run that was stopped. `key=value` changes any key of the recipe.
 """
 
 
-class AttentionName(str, Enum):
-    """Who attends to whom."""
-
-    trajectory = "trajectory"
-    joint = "joint"
-    divided = "divided"
-
-
 class ReadoutName(str, Enum):
     """What the head sees."""
 
@@ -65,7 +57,10 @@ def finetune(
         str, typer.Option("--from", help="Weights: a released name, a folder, image weights. Default: random.")
     ] = "",
     train: Annotated[str, typer.Option(help="What learns: all, head, last:N blocks. Default: see --plan.")] = "",
-    attention: Annotated[AttentionName | None, typer.Option(help="Default: trajectory, or the weights' own.")] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(help="trajectory, joint, divided or a registered scheme. Default: trajectory, or the weights' own."),
+    ] = None,
     readout: Annotated[
         ReadoutName | None,
         typer.Option(
@@ -94,13 +89,15 @@ def finetune(
 ) -> None:
     from rich.console import Console
 
+    from motionformer.cli.options import check_attention
     from motionformer.training.advice import Wishes
     from motionformer.training.finetune import plan_finetune, write_lists
 
+    check_attention(attention)
     wishes = Wishes(
         start=start,
         train=train,
-        attention=None if attention is None else attention.value,
+        attention=attention,
         readout=None if readout is None else readout.value,
         frames=frames,
         size=size,

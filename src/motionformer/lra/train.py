@@ -24,7 +24,7 @@ from motionformer.lra.examples import Batch, Examples, Splits, every_batch, spre
 from motionformer.lra.fingerprint import fingerprint
 from motionformer.lra.model import SequenceClassifier
 from motionformer.lra.tasks import Task
-from motionformer.models.evaluating import evaluating
+from motionformer.models.motionformer import evaluating
 
 Row = dict[str, float | int]
 EPSILON = 1e-6

@@ -1,10 +1,10 @@
 """A5: what the models cost, by the paper's count and as this code computes them; nothing is trained or allocated."""
 
-from motionformer.costs import measure, paper_macs
 from motionformer.errors import RecipeError
 from motionformer.lra.attends import COMPARED
 from motionformer.lra.costs import PUBLISHED as ARENA
 from motionformer.lra.costs import encoder_macs
+from motionformer.models.costs import measure, paper_macs
 from motionformer.models.variants import VARIANTS
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome

@@ -1,7 +1,7 @@
 """T3m: the memory column of table 3, measured at base size on a CPU, as ratios to exact attention."""
 
-from motionformer.costs import training_step_peak
 from motionformer.errors import RecipeError
+from motionformer.models.costs import training_step_peak
 from motionformer.reproduce.experiments import Experiment
 from motionformer.reproduce.outcome import Line, Outcome, new_outcome
 from motionformer.reproduce.request import Request
