@@ -107,11 +107,19 @@ class AttentionKernel(nn.Module, ABC):
 
 @dataclass
 class LayerRecord:
-    """What one attention layer did in its last forward pass. Lists hold chunks of queries; the properties join them."""
+    """What one attention layer did in its last forward pass.
+
+    Lists hold what each call of a kernel answered, chunk by chunk of the queries; the properties join them.
+    """
 
     space_chunks: list[Tensor] = field(default_factory=list)
     prefix_chunks: list[Tensor] = field(default_factory=list)
     time_chunks: list[Tensor] = field(default_factory=list)
+
+    def clear(self, *of_hook: Any) -> None:
+        """Forget the pass before; called when the layer is."""
+        for chunks in (self.space_chunks, self.prefix_chunks, self.time_chunks):
+            chunks.clear()
 
     @property
     def space(self) -> Float[Tensor, "b h n f s"]:
@@ -208,6 +216,10 @@ class AttentionScheme(nn.Module, ABC):
         return cls.attention_map is not AttentionScheme.attention_map
 
 
+class UnknownKindError(MotionformerError, ValueError):
+    """A scheme, a kernel or an option of one that is not registered."""
+
+
 T = TypeVar("T", AttentionKernel, AttentionScheme)
 
 
@@ -244,19 +256,19 @@ class Registry(Generic[T]):
         unknown = sorted(set(options) - set(cls.options))
         if unknown:
             known = f"it has {', '.join(cls.options)}" if cls.options else "it has none"
-            raise ValueError(f"{self.key} {name!r} has no option {', '.join(map(repr, unknown))}; {known}.")
+            raise UnknownKindError(f"{self.key} {name!r} has no option {', '.join(map(repr, unknown))}; {known}.")
         return cls.from_config(config)
 
     def __getitem__(self, name: str) -> type[T]:
         """The class of this name.
 
         Raises:
-            ValueError: none has it; the names that there are.
+            UnknownKindError: none has it; the names that there are.
         """
         if name not in self._classes:
             load_plugins()
         if name not in self._classes:
-            raise ValueError(
+            raise UnknownKindError(
                 f"{self.key} is one of {', '.join(self._classes)}; not {name!r}. One of your own is known once its "
                 f"module is imported: name it in the environment variable {PLUGINS}."
             )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from motionformer.attention.contract import AttentionKernel, LayerRecord, Pool
 from motionformer.attention.temporal import TemporalPooling
@@ -24,6 +25,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
     """
     repeats = any(_computes_twice(module) for module in model.modules())
     records: dict[str, LayerRecord] = {}
+    hooks: list[RemovableHandle] = []
     wrapped: list[tuple[nn.Module, str, nn.Module]] = []
 
     def wrap(module: nn.Module, attribute: str, wrapper: nn.Module) -> None:
@@ -34,9 +36,10 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
         if not isinstance(getattr(module, "attend", None), AttentionKernel):
             continue
         record = records[name] = LayerRecord()
-        wrap(module, "attend", _RecordedKernel(module.attend, record.space_chunks, record.time_chunks, repeats))
+        hooks.append(module.register_forward_pre_hook(record.clear))
+        wrap(module, "attend", _RecordedKernel(module.attend, record.space_chunks, repeats))
         if isinstance(getattr(module, "attend_prefix", None), AttentionKernel):
-            wrap(module, "attend_prefix", _RecordedKernel(module.attend_prefix, record.prefix_chunks, [], repeats))
+            wrap(module, "attend_prefix", _RecordedKernel(module.attend_prefix, record.prefix_chunks, repeats))
         if isinstance(getattr(module, "time", None), TemporalPooling):
             wrap(module, "time", _RecordedTime(module.time, record.time_chunks))
     if not records:
@@ -44,6 +47,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
     try:
         yield records
     finally:
+        for hook in hooks:
+            hook.remove()
         for module, attribute, original in wrapped:
             setattr(module, attribute, original)
 
@@ -56,10 +61,10 @@ def _computes_twice(module: nn.Module) -> bool:
 class _RecordedKernel(AttentionKernel):
     """The inner kernel, and before each of its answers the same with one-hot values, with the same random draws."""
 
-    def __init__(self, inner: AttentionKernel, chunks: list[Tensor], time_chunks: list[Tensor], repeats: bool) -> None:
+    def __init__(self, inner: AttentionKernel, chunks: list[Tensor], repeats: bool) -> None:
         super().__init__()
         self.inner = inner
-        self.chunks, self.time_chunks = chunks, time_chunks
+        self.chunks = chunks
         self.repeats = repeats
         self.train(inner.training)
 
@@ -74,8 +79,6 @@ class _RecordedKernel(AttentionKernel):
     ) -> Pool:
         if self.repeats and torch.is_grad_enabled():
             raise ValueError("the model computes activations twice (recompute, checkpointing): record it in no_grad().")
-        self.chunks.clear()
-        self.time_chunks.clear()
         with torch.no_grad(), self._draws_come_again(q.device):
             maps = self.inner.maps(q, k, frames, bias, query_mask)
         pool = self.inner.prepare(q, k, v, frames, bias, query_mask)

@@ -47,11 +47,9 @@ def convert(
     """
     from dataclasses import replace
 
-    from motionformer.cli.options import check_attention
     from motionformer.errors import MotionformerError
     from motionformer.weights import from_image_weights, load_model_with_report
 
-    check_attention(attention)
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
         raise MotionformerError(f"{target} is already there: choose another folder, or add --overwrite.")
     if not from_image and (attention or inflation):

@@ -59,7 +59,7 @@ def finetune(
     train: Annotated[str, typer.Option(help="What learns: all, head, last:N blocks. Default: see --plan.")] = "",
     attention: Annotated[
         str | None,
-        typer.Option(help="trajectory, joint, divided or a registered scheme. Default: trajectory, or the weights' own."),
+        typer.Option(help="trajectory, joint, divided, or a registered one. Default: trajectory, or the weights' own."),
     ] = None,
     readout: Annotated[
         ReadoutName | None,
@@ -89,11 +89,9 @@ def finetune(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.cli.options import check_attention
     from motionformer.training.advice import Wishes
     from motionformer.training.finetune import plan_finetune, write_lists
 
-    check_attention(attention)
     wishes = Wishes(
         start=start,
         train=train,

@@ -10,6 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
+from motionformer.attention import SCHEMES
 from motionformer.data.record import Missing
 from motionformer.models.config import ModelConfig, ReadoutKind, ScoringKind
 from motionformer.models.variants import VARIANTS
@@ -88,6 +89,7 @@ def finetune_recipe(
     batch, epochs = _batch_and_epochs(wishes, defaults.epochs, num_train)
     config = _fit_clip(config, wishes, facts, hardware)
     if wishes.attention is not None:
+        SCHEMES[wishes.attention]  # an unknown name is an error that lists the known ones
         config = replace(config, attention=wishes.attention)
     if wishes.readout is not None:
         config = replace(config, readout=wishes.readout)
