@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from motionformer.cli.options import Attention
+
 
 class InflationName(str, Enum):
     """Which frames of a token an image's kernel looks at."""
@@ -26,10 +28,7 @@ def convert(
         Path | None, typer.Option(help="A text file of class names, one a line, kept with the weights.")
     ] = None,
     from_image: Annotated[bool, typer.Option("--from-image", help="Start a video model from image weights.")] = False,
-    attention: Annotated[
-        str | None,
-        typer.Option(help="With --from-image: trajectory, joint, divided or a registered scheme. Default: trajectory."),
-    ] = None,
+    attention: Attention = None,
     inflation: Annotated[
         InflationName | None, typer.Option(help="With --from-image: frames of a token it sees. Default: central.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motionformer.cli.data import MissingName
+from motionformer.cli.options import Attention
 from motionformer.cli.train import failure_lines
 
 if TYPE_CHECKING:
@@ -57,10 +58,7 @@ def finetune(
         str, typer.Option("--from", help="Weights: a released name, a folder, image weights. Default: random.")
     ] = "",
     train: Annotated[str, typer.Option(help="What learns: all, head, last:N blocks. Default: see --plan.")] = "",
-    attention: Annotated[
-        str | None,
-        typer.Option(help="trajectory, joint, divided, or a registered one. Default: trajectory, or the weights' own."),
-    ] = None,
+    attention: Attention = None,
     readout: Annotated[
         ReadoutName | None,
         typer.Option(

@@ -8,6 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from motionformer.cli.options import Attention
+
 if TYPE_CHECKING:
     from motionformer.models import ModelConfig
 
@@ -26,9 +28,7 @@ def info(
     ] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Height and width of a clip, in pixels.")] = None,
     tubelet: Annotated[int | None, typer.Option(min=1, help="Frames of a token: 1 is square, 2 cubic tokens.")] = None,
-    attention: Annotated[
-        str | None, typer.Option(help="Who attends to whom: trajectory, joint, divided or a registered scheme.")
-    ] = None,
+    attention: Attention = None,
     attend: Annotated[
         str | None,
         typer.Option(help="Attention kernel: exact, norm_st, orthoformer, nystrom, performer or a registered one."),
