@@ -14,8 +14,8 @@ from torch import nn
 
 from benchmarks.timing import compare
 from motionformer import create_model, select_prototypes
-from motionformer.costs import measure, paper_macs
 from motionformer.models import ModelConfig, model_config
+from motionformer.models.costs import measure, paper_macs
 
 
 @dataclass(frozen=True)

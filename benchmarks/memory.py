@@ -6,9 +6,8 @@ The memory column of the paper's table 3 is `motionformer reproduce t3m`.
 import json
 from dataclasses import replace
 
-from motionformer.costs import training_step_peak
-from motionformer.costs.peak import MODEL_STEP, step_peak
 from motionformer.models import ModelConfig
+from motionformer.models.costs import MODEL_STEP, step_peak, training_step_peak
 
 LITERAL = """
 from tests.literal.trajectory import literal_model

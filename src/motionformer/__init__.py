@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from motionformer.attention import AttentionKernel as AttentionKernel
+    from motionformer.attention import AttentionScheme as AttentionScheme
     from motionformer.attention import DividedAttention as DividedAttention
     from motionformer.attention import ExactAttention as ExactAttention
     from motionformer.attention import JointAttention as JointAttention
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from motionformer.attention import PerformerAttention as PerformerAttention
     from motionformer.attention import TrajectoryAttention as TrajectoryAttention
     from motionformer.attention import record_attention as record_attention
+    from motionformer.attention import register_kernel as register_kernel
+    from motionformer.attention import register_scheme as register_scheme
     from motionformer.attention import select_prototypes as select_prototypes
     from motionformer.errors import MotionformerError as MotionformerError
     from motionformer.models import ModelConfig as ModelConfig
@@ -34,6 +38,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "attention": (
+        "AttentionKernel",
+        "AttentionScheme",
         "DividedAttention",
         "ExactAttention",
         "JointAttention",
@@ -42,6 +48,8 @@ _HOME = {
         "PerformerAttention",
         "TrajectoryAttention",
         "record_attention",
+        "register_kernel",
+        "register_scheme",
         "select_prototypes",
     ),
     "errors": ("MotionformerError",),

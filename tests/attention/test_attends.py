@@ -14,7 +14,6 @@ from motionformer.attention import (
     OrthoformerAttention,
     PerformerAttention,
     SpaceTimeNormAttention,
-    attention_maps,
     segment_means,
     select_prototypes,
 )
@@ -92,7 +91,7 @@ def test_shape_and_repeatable_evaluation(attend: object) -> None:
 def test_weights_of_each_query_sum_to_one(attend: object) -> None:
     q, k, v = qkv()
     one = made(attend)
-    maps = attention_maps(one, q, k, 4)(q)
+    maps = one.maps(q, k, 4)(q)
     assert maps.shape == (2, 3, 24, 4, 6)
     total = maps.sum(dim=(3, 4)) if isinstance(one, SpaceTimeNormAttention) else maps.sum(dim=4)
     # a ridge shrinks the weights a little, an iterated inverse is not quite the inverse
@@ -367,7 +366,7 @@ class TestRelease:
         file = load_file(PARITY / "mod_nystrom_spatial_L9.safetensors")
         q, k, v = (file[name][:, None] for name in "qkv")
         close(NystromAttention(9)(q, k, v, 4)[:, 0], file["output"])
-        close(attention_maps(NystromAttention(9), q, k, 4)(q)[:, 0], file["attn"])
+        close(NystromAttention(9).maps(q, k, 4)(q)[:, 0], file["attn"])
 
     @pytest.mark.parametrize("case", ["case1", "case3", "case5"])
     def test_nystrom_landmarks_that_do_not_divide_the_tokens(self, case: str) -> None:
@@ -415,4 +414,4 @@ class TestRelease:
         prototypes = torch.take_along_dim(file["q"], chosen[..., None], dim=1)
         attend._choose = lambda q, *rest: prototypes[:, None, None] * q.shape[-1] ** -0.25  # type: ignore[method-assign]
         close(attend(q, k, v, 4)[:, 0], file["output"])
-        close(attention_maps(attend, q, k, 4)(q)[:, 0], file["attn"])
+        close(attend.maps(q, k, 4)(q)[:, 0], file["attn"])

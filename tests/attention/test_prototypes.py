@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from motionformer import select_prototypes
-from motionformer.attention import greedy, segment_means
+from motionformer.attention import prototypes as greedy
+from motionformer.attention import segment_means
 from tests.literal.selection import literal_selection
 
 

@@ -65,7 +65,7 @@ def test_costs() -> None:
 
 
 def test_memory_off_linux_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.costs.peak.PEAK_RESET", tmp_path / "clear_refs")
+    monkeypatch.setattr("motionformer.models.costs.PEAK_RESET", tmp_path / "clear_refs")
     result = runner.invoke(app, ["lra", "costs"])
     assert isinstance(result.exception, MotionformerError)
     assert "on Linux only" in str(result.exception)

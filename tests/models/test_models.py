@@ -13,8 +13,7 @@ from motionformer import ModelConfig, Motionformer, create_model
 from motionformer.errors import ClipSizeError, UnknownModelError
 from motionformer.models import VARIANTS, AttendConfig, model_config
 from motionformer.models.block import StochasticDepth
-from motionformer.models.positions import JointPositions, SeparatePositions, resize_space, resize_time
-from motionformer.models.tokens import Tokens
+from motionformer.models.tokens import JointPositions, SeparatePositions, Tokens, resize_space, resize_time
 from motionformer.models.variants import adapt_config
 from tests.literal.trajectory import literal_model
 

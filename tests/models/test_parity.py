@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from motionformer import Motionformer, record_attention
-from motionformer.models.build import build_block
 from motionformer.models.config import ModelConfig
+from motionformer.models.motionformer import build_block
 from motionformer.weights.fit import fit_tensors
 from motionformer.weights.released import convert_released, infer_config
 from motionformer.weights.report import LoadReport

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from motionformer import create_model
-from motionformer.models.positions import JointPositions, Positions, SeparatePositions
+from motionformer.models.tokens import JointPositions, Positions, SeparatePositions
 
 LONGER = [0.0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3.0]  # frames 0 1 2 3 for eight; the ends stay
 SHORTER = [0.5, 2.5]  # for two

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from motionformer import create_model
-from motionformer.models.readout import GAIN, ClassReadout, MotionReadout, motion_weights
+from motionformer.models.head import GAIN, ClassReadout, MotionReadout, motion_weights
 
 
 def spot_tokens(grid: tuple[int, int, int], velocity: tuple[float, float], p: int = 1) -> Tensor:

@@ -13,10 +13,10 @@ import torch
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.costs import paper_macs
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
 from motionformer.models.config import ModelConfig
+from motionformer.models.costs import paper_macs
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import families
 from motionformer.training.families import find_row, recipe_rows

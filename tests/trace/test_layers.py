@@ -9,9 +9,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from motionformer.models import AttendConfig, Motionformer, create_model
-from motionformer.trace.layers import LayerAttention
 from motionformer.trace.rollout import rollout_rows, with_residual
-from motionformer.trace.walk import walk
+from motionformer.trace.walk import LayerAttention, walk
 
 TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
 
@@ -48,7 +47,7 @@ class TestAllSchemes:
     def test_rows_sum_to_one(self, scheme: str, prefix: int) -> None:
         model = make(scheme, num_prefix_tokens=prefix)
         for _, layer in walk(model, clip(), (0, 1)):
-            for step in layer.steps():
+            for step in layer.steps:
                 assert step.shape == (3, prefix + 36, prefix + 36)
                 assert torch.allclose(step.sum(dim=-1), torch.ones(3, prefix + 36), atol=1e-5)
                 assert (step >= 0).all()
@@ -59,7 +58,7 @@ class TestAllSchemes:
         block, x = model.blocks[1], clip()
         parts = [block.time_attn, block.attn] if scheme == "divided" else [block.attn]
         with inputs_of(*parts) as tokens, inputs_of(*(part.proj for part in parts)) as mixed, torch.no_grad():
-            steps = layer_of(model, x).steps()
+            steps = layer_of(model, x).steps
         for part, step, given, wanted in zip(parts, steps, tokens, mixed, strict=True):
             values = rearrange(part.qkv(given), "1 n (three h d) -> three h n d", three=3, h=3)[2]
             got = rearrange(step @ values, "h n d -> 1 n (h d)")
@@ -67,21 +66,21 @@ class TestAllSchemes:
 
     def test_a_row_is_a_row_of_all_steps_together(self, scheme: str, prefix: int) -> None:
         layer = layer_of(make(scheme, num_prefix_tokens=prefix), clip())
-        whole = layer.steps()[-1]
+        whole = layer.steps[-1]
         if scheme == "divided":
-            whole = whole @ layer.steps()[0].mean(dim=0)
+            whole = whole @ layer.steps[0].mean(dim=0)
         for token in (0, prefix, prefix + 17, prefix + 35):
             assert torch.allclose(layer.row(token), whole[:, token], atol=1e-6)
 
 
 class TestSchemes:
     def test_patches_of_trajectory_attention_take_nothing_from_the_class_token(self) -> None:
-        [step] = layer_of(make("trajectory"), clip()).steps()
+        [step] = layer_of(make("trajectory"), clip()).steps
         assert (step[:, 1:, 0] == 0).all()
         assert (step[:, 0, 0] > 0).all()
 
     def test_divided_steps_look_along_time_and_along_space_only(self) -> None:
-        time, space = layer_of(make("divided"), clip()).steps()
+        time, space = layer_of(make("divided"), clip()).steps
         token = torch.arange(36)
         frame, place = token // 9, token % 9
         same_place, same_frame = place[:, None] == place, frame[:, None] == frame
@@ -114,7 +113,7 @@ class TestRollout:
         model, x = make("divided"), clip(4)
         held = [[float(i == j) for j in range(19)] for i in range(19)]
         for _, layer in walk(model, x, (0, 1)):
-            for step in layer.steps():
+            for step in layer.steps:
                 weight = step.mean(dim=0).tolist()
                 held = [
                     [0.5 * held[i][j] + 0.5 * sum(weight[i][k] * held[k][j] for k in range(19)) for j in range(19)]

@@ -1,19 +1,37 @@
-"""The mathematics: how softmax attention is computed (`Attend`s) and who attends to whom (modules)."""
+"""The mathematics: how softmax attention is computed (kernels) and who attends to whom (schemes)."""
 
-from motionformer.attention.contract import Attend
-from motionformer.attention.divided import DividedAttention
+# isort: off
+# in the order in which names are listed: schemes, then kernels, each registered by its file
+from motionformer.attention.contract import (
+    KERNELS,
+    SCHEMES,
+    AttentionKernel,
+    AttentionScheme,
+    LayerRecord,
+    register_kernel,
+    register_scheme,
+)
 from motionformer.attention.exact import ExactAttention, SpaceTimeNormAttention
-from motionformer.attention.joint import JointAttention
-from motionformer.attention.nystrom import NystromAttention
 from motionformer.attention.orthoformer import OrthoformerAttention
+from motionformer.attention.nystrom import NystromAttention
 from motionformer.attention.performer import PerformerAttention
 from motionformer.attention.prototypes import segment_means, select_prototypes
-from motionformer.attention.record import LayerRecord, attention_maps, record_attention
+from motionformer.attention.record import record_attention
 from motionformer.attention.temporal import TemporalAttention, TemporalAverage
 from motionformer.attention.trajectory import TrajectoryAttention
+from motionformer.attention.joint import JointAttention
+from motionformer.attention.divided import DividedAttention
+
+# isort: on
+
+Attend = AttentionKernel
+"""Its name in 0.1."""
 
 __all__ = [
-    "Attend",
+    "KERNELS",
+    "SCHEMES",
+    "AttentionKernel",
+    "AttentionScheme",
     "DividedAttention",
     "ExactAttention",
     "JointAttention",
@@ -25,8 +43,9 @@ __all__ = [
     "TemporalAttention",
     "TemporalAverage",
     "TrajectoryAttention",
-    "attention_maps",
     "record_attention",
+    "register_kernel",
+    "register_scheme",
     "segment_means",
     "select_prototypes",
 ]

@@ -3,21 +3,22 @@
 A divided block holds one of each; this file is the one layer, given the direction it looks in.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from motionformer.attention.contract import Attend
+from motionformer.attention.contract import AttentionKernel, AttentionScheme, LayerRecord, register_scheme
 from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import check_heads, patches_per_frame, project_qkv
+from motionformer.attention.projection import patches_per_frame, project_qkv
 
 GROUPS = {"time": ("(b s) h f", "(b s) f"), "space": ("(b f) h s", "(b f) s")}
 
 
-class DividedAttention(nn.Module):
+@register_scheme("divided")
+class DividedAttention(AttentionScheme):
     """Patch tokens attend to the patch tokens of their group and to the prefix tokens, prefix tokens to everything.
 
     Args:
@@ -33,20 +34,22 @@ class DividedAttention(nn.Module):
         num_prefix_tokens: int = 1,
         bias: bool = True,
         dropout: float = 0.0,
-        attend: Attend | None = None,
+        attend: AttentionKernel | None = None,
     ) -> None:
-        super().__init__()
-        check_heads(dim, num_heads)
+        super().__init__(dim, num_heads, num_prefix_tokens=num_prefix_tokens, bias=bias, dropout=dropout, attend=attend)
         if along not in GROUPS:
             raise ValueError(f"along is 'time' or 'space', not {along!r}.")
-        self.num_heads = num_heads
-        self.num_prefix_tokens = num_prefix_tokens
         self.along = along
         self.token_groups, self.mask_groups = GROUPS[along]
-        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
-        self.attend = ExactAttention(dropout) if attend is None else attend
         self.attend_prefix = ExactAttention(dropout)  # few queries: exact is linear already
-        self.proj = nn.Linear(dim, dim)
+
+    @classmethod
+    def from_config(cls, config: Any, **options: Any) -> tuple[AttentionScheme, AttentionScheme]:
+        """Along time, then over space."""
+        time, space = (super(DividedAttention, cls).from_config(config, along=along, **options) for along in GROUPS)
+        assert isinstance(time, AttentionScheme)
+        assert isinstance(space, AttentionScheme)
+        return time, space
 
     def forward(
         self,
@@ -90,6 +93,23 @@ class DividedAttention(nn.Module):
         groups, size = (patches, frames) if self.along == "time" else (frames, patches)
         inside = self.attend.macs(size, size + num_prefix_tokens, 1, self.num_heads, c // self.num_heads)
         return 4 * n * c * c + 2 * num_prefix_tokens * n * c + groups * inside
+
+    def attention_map(self, record: LayerRecord) -> Float[Tensor, "h n n"]:
+        """The weights of each group go where both tokens lie in it: at one place, or in one frame."""
+        groups, p = record.space[:, :, :, 0], self.num_prefix_tokens
+        which = torch.arange(groups.shape[0])
+        if self.along == "time":
+            s, h, f = groups.shape[:3]
+            patches = groups.new_zeros(h, f, s, f, s)
+            patches[:, :, which, :, which] = groups[..., p:]
+            to_prefix = rearrange(groups[..., :p], "s h f p -> h (f s) p")
+        else:
+            f, h, s = groups.shape[:3]
+            patches = groups.new_zeros(h, f, s, f, s)
+            patches[:, which, :, which] = groups[..., p:]
+            to_prefix = rearrange(groups[..., :p], "f h s p -> h (f s) p")
+        below = torch.cat((to_prefix, rearrange(patches, "h f s f2 s2 -> h (f s) (f2 s2)")), dim=2)
+        return below if record.prefix is None else torch.cat((record.prefix[0, :, :, 0], below), dim=1)
 
     def _group(self, tokens: Tensor, frames: int) -> Tensor:
         return rearrange(tokens, f"b h (f s) d -> {self.token_groups} d", f=frames)

@@ -4,21 +4,28 @@ Every key frame is one call of the fused kernel, so no query × key matrix is ev
 "one fused call per key frame").
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool, finite_frames
+from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, register_kernel
 
 
-class ExactAttention(Attend):
+@register_kernel("exact")
+class ExactAttention(AttentionKernel):
     """Softmax over the patches of each key frame, computed by `scaled_dot_product_attention`."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout = dropout
+
+    @classmethod
+    def from_config(cls, config: Any) -> AttentionKernel:
+        return cls(config.attention_dropout)
 
     def prepare(
         self,
@@ -44,7 +51,8 @@ class ExactAttention(Attend):
         return 2.0 * n * m * num_heads * head_dim  # logits, and the pooling
 
 
-class SpaceTimeNormAttention(Attend):
+@register_kernel("norm_st")
+class SpaceTimeNormAttention(AttentionKernel):
     """The paper's `Norm_ST` ablation: one softmax over space *and* time, still pooled frame by frame.
 
     A query's weights then sum to one over all frames, so the frames of a trajectory differ in total weight.
@@ -53,6 +61,10 @@ class SpaceTimeNormAttention(Attend):
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout = dropout
+
+    @classmethod
+    def from_config(cls, config: Any) -> AttentionKernel:
+        return cls(config.attention_dropout)
 
     def prepare(
         self,

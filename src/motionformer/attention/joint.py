@@ -2,31 +2,15 @@
 
 from einops import rearrange
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from motionformer.attention.contract import Attend
-from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import check_heads, project_qkv
+from motionformer.attention.contract import AttentionScheme, LayerRecord, register_scheme
+from motionformer.attention.projection import project_qkv
 
 
-class JointAttention(nn.Module):
-    """Ordinary multi-head attention with any `attend`; frames and prefix tokens make no difference to it."""
-
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int = 8,
-        *,
-        bias: bool = True,
-        dropout: float = 0.0,
-        attend: Attend | None = None,
-    ) -> None:
-        super().__init__()
-        check_heads(dim, num_heads)
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
-        self.attend = ExactAttention(dropout) if attend is None else attend
-        self.proj = nn.Linear(dim, dim)
+@register_scheme("joint")
+class JointAttention(AttentionScheme):
+    """Ordinary multi-head attention with any kernel; frames and prefix tokens make no difference to it."""
 
     def forward(
         self,
@@ -49,3 +33,7 @@ class JointAttention(nn.Module):
         """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix."""
         c, n = self.proj.in_features, frames * patches + num_prefix_tokens
         return 4 * n * c * c + self.attend.macs(n, n, 1, self.num_heads, c // self.num_heads)
+
+    def attention_map(self, record: LayerRecord) -> Float[Tensor, "h n n"]:
+        """One softmax over all tokens."""
+        return rearrange(record.space, "1 h n 1 m -> h n m")

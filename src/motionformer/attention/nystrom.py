@@ -4,19 +4,22 @@
 products, and it meets the small r × d product, not the long n × r one.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool, finite_frames, is_visible
+from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, is_visible, register_kernel
 from motionformer.attention.exact import softmax
-from motionformer.attention.lookup import look_up
+from motionformer.attention.orthoformer import read_prototypes
 from motionformer.attention.prototypes import segment_means
 
 
-class NystromAttention(Attend):
+@register_kernel("nystrom")
+class NystromAttention(AttentionKernel):
     """Attention through `num_landmarks` mean queries and mean keys, each a run of neighbours in time, then place.
 
     Where there are fewer queries or keys than that, as in the small groups of divided attention, there are as many
@@ -40,6 +43,10 @@ class NystromAttention(Attend):
         self.dropout = dropout
         self.constant_landmarks = constant_landmarks
 
+    @classmethod
+    def from_config(cls, config: Any) -> AttentionKernel:
+        return cls(config.attend.num_prototypes, dropout=config.attention_dropout, constant_landmarks=True)
+
     def prepare(
         self,
         q: Float[Tensor, "b h n d"],
@@ -62,7 +69,7 @@ class NystromAttention(Attend):
         inverse = iterative_inverse(softmax(mean_q @ mean_k.transpose(-1, -2)), self.inverse_steps)
         read = rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)
         held = rearrange(inverse @ read, "b h r (f e) -> b h f r e", f=frames).to(v.dtype)
-        return look_up(mean_k[:, :, None], held, dropout=self.dropout if self.training else 0.0)
+        return read_prototypes(mean_k[:, :, None], held, dropout=self.dropout if self.training else 0.0)
 
     def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
         r, c = min(self.num_landmarks, n, m), num_heads * head_dim

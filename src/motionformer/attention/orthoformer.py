@@ -5,7 +5,7 @@ the prototypes. Queries and keys are both scaled by d^-¼, so that a prototype, 
 equal terms. Prototypes are constants for the gradient.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +13,13 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool, finite_frames, is_visible
+from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, is_visible, register_kernel
 from motionformer.attention.exact import softmax
-from motionformer.attention.lookup import look_up
 from motionformer.attention.prototypes import Choice, segment_means, select_prototypes, take_tokens
 
 
-class OrthoformerAttention(Attend):
+@register_kernel("orthoformer")
+class OrthoformerAttention(AttentionKernel):
     """Attention through `num_prototypes` prototypes.
 
     Args:
@@ -70,6 +70,20 @@ class OrthoformerAttention(Attend):
         self.generator = generator
 
     @classmethod
+    def from_config(cls, config: Any) -> AttentionKernel:
+        a = config.attend
+        return cls(
+            a.num_prototypes,
+            choice=a.choice,
+            shared=a.shared,
+            candidates=a.candidates,
+            subsample=a.subsample,
+            refine=a.refine,
+            ridge=a.ridge,
+            dropout=config.attention_dropout,
+        )
+
+    @classmethod
     def improved(cls, num_prototypes: int = 128, *, shared: bool = True) -> "OrthoformerAttention":
         """A closer approximation at nearly the same cost: one Lloyd step, norm correction, ridge (method.md §4)."""
         return cls(num_prototypes, shared=shared, refine=True, ridge=0.01)
@@ -87,7 +101,7 @@ class OrthoformerAttention(Attend):
         prototypes = self._choose(q.detach() * scale, k.detach() * scale, frames, bias, query_mask)
         penalty = prototypes.square().sum(dim=-1) / 2 if self.refine else None
         values = self._read(prototypes, k, v, frames, bias, penalty)
-        return look_up(prototypes, values, penalty=penalty, dropout=self.dropout if self.training else 0.0)
+        return read_prototypes(prototypes, values, penalty=penalty, dropout=self.dropout if self.training else 0.0)
 
     def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
         groups, c = 1 if self.shared else frames, num_heads * head_dim
@@ -147,6 +161,39 @@ class OrthoformerAttention(Attend):
         overlap = overlap + self.ridge * torch.eye(overlap.shape[-1], dtype=overlap.dtype, device=overlap.device)
         untangled: Tensor = torch.linalg.solve(overlap, values.to(overlap.dtype))
         return untangled.to(values.dtype)
+
+
+def read_prototypes(
+    prototypes: Float[Tensor, "b h g r d"],
+    values: Float[Tensor, "b h f r e"],
+    *,
+    penalty: Float[Tensor, "b h g r"] | None = None,
+    dropout: float = 0.0,
+) -> Pool:
+    """Answers queries with what the prototypes like them hold of each frame.
+
+    `softmax(QPᵀ)·Y`, the last product of Orthoformer and Nyström. There is one group of prototypes for all frames, or
+    one for each; `penalty` is taken off their logits. Where every group holds one frame this is ordinary attention to
+    few keys, and the fused kernel does it without keeping the n × r weights. Where one group holds several frames, all
+    of them share one softmax, which a fused kernel would compute again for each: there the weights are kept
+    (docs/decisions.md, "looking up prototypes").
+    """
+    groups, frames = prototypes.shape[2], values.shape[2]
+    held = rearrange(values, "b h (g k) r e -> b h g r (k e)", g=groups)
+
+    def fused(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
+        each = repeat(q, "b h n d -> (b g) h n d", g=groups)
+        few, one = (rearrange(x, "b h g r d -> (b g) h r d") for x in (prototypes.to(q.dtype), held))
+        found = F.scaled_dot_product_attention(each, few, one, dropout_p=dropout, scale=q.shape[-1] ** -0.25)
+        return rearrange(found, "(b g) h n e -> b h n g e", g=groups)
+
+    def weighed(q: Float[Tensor, "b h n d"]) -> Float[Tensor, "b h n f e"]:
+        logits = (q * q.shape[-1] ** -0.25)[:, :, None] @ prototypes.transpose(-1, -2).to(q.dtype)
+        weights = softmax(logits if penalty is None else logits - penalty[..., None, :]).to(held.dtype)
+        found = F.dropout(weights, dropout) @ held
+        return rearrange(found, "b h g n (k e) -> b h n (g k) e", k=frames // groups)
+
+    return fused if groups == frames and penalty is None else weighed
 
 
 def _append_keys(tokens: Tensor, mask: Tensor | None, k: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

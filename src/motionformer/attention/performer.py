@@ -1,17 +1,20 @@
 """Performer: positive random features in place of the softmax, the paper's comparison (method.md §4)."""
 
+from typing import Any
+
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from motionformer.attention.contract import Attend, Pool, finite_frames
-from motionformer.attention.precision import without_autocast
+from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, register_kernel
+from motionformer.attention.projection import without_autocast
 
 EPSILON = 1e-6
 
 
-class PerformerAttention(Attend):
+@register_kernel("performer")
+class PerformerAttention(AttentionKernel):
     """Attention with `num_features` random features; the projection is drawn once and saved with the weights."""
 
     projection: Float[Tensor, "features d"]
@@ -19,6 +22,10 @@ class PerformerAttention(Attend):
     def __init__(self, head_dim: int, num_features: int = 256, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.register_buffer("projection", orthogonal_features(num_features, head_dim, generator))
+
+    @classmethod
+    def from_config(cls, config: Any) -> AttentionKernel:
+        return cls(config.dim // config.num_heads, config.attend.num_features)
 
     def prepare(
         self,

@@ -1,11 +1,18 @@
-"""From tokens to queries, keys and values of each head; and the checks that every module shares."""
+"""What every scheme shares: tokens → queries, keys and values of each head; checks; chunks of queries; precision."""
 
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+CPU_BUDGET = 6 << 20
+"""Elements of the trajectories `[b f n c]` held at once on a CPU: 24 MB of float32, about one last-level cache."""
+ACCELERATOR_BUDGET = 128 << 20
+"""The same elsewhere, where few large kernels win: 256 MB of bfloat16."""
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
@@ -57,3 +64,25 @@ def patches_per_frame(num_tokens: int, num_prefix_tokens: int, frames: int) -> i
             f"not divide into {frames} frames. Tokens are ordered prefix, then frame by frame."
         )
     return patches // frames
+
+
+def automatic_chunk(q: Tensor, frames: int) -> int:
+    """Queries a chunk for queries `[b h n d]`: even pieces that fit the budget of their device.
+
+    It never changes the result. The trajectory of a query is f · c numbers, 25 kB at base size. All at once they leave
+    every cache and, on a CPU, are fetched from the operating system page by page; too few at once, and the fused kernel
+    works on small blocks.
+    """
+    b, h, n, d = q.shape
+    if torch.compiler.is_exporting():  # a number of pieces that depends on the batch would fix the batch
+        return n
+    budget = CPU_BUDGET if q.device.type == "cpu" else ACCELERATOR_BUDGET
+    pieces = max(1, round(b * n * frames * h * d / budget))
+    return max(32, -(-n // pieces))
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Inside it products keep the type of their operands. Devices without autocast (meta) need nothing."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -1,46 +1,19 @@
 """See what a layer attends to, without a flag in any forward pass.
 
-`record_attention(model)` wraps the attend and the temporal pooling of every attention layer for as long as the `with`
+`record_attention(model)` wraps the kernel and the temporal pooling of every attention layer for as long as the `with`
 block lasts. Outside it, nothing is slower and nothing is kept.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import torch
-from einops import repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from motionformer.attention.contract import Attend, Pool
+from motionformer.attention.contract import AttentionKernel, LayerRecord, Pool
 from motionformer.attention.temporal import TemporalPooling
-
-
-@dataclass
-class LayerRecord:
-    """What one attention layer did in its last forward pass. Lists hold chunks of queries; the properties join them."""
-
-    space_chunks: list[Tensor] = field(default_factory=list)
-    prefix_chunks: list[Tensor] = field(default_factory=list)
-    time_chunks: list[Tensor] = field(default_factory=list)
-
-    @property
-    def space(self) -> Float[Tensor, "b h n f s"]:
-        """How much query n takes from patch s of key frame f (divided: b counts groups, the prefix comes first)."""
-        if not self.space_chunks:
-            raise ValueError("nothing is recorded yet: run the model inside the `with` block first.")
-        return torch.cat(self.space_chunks, dim=2)
-
-    @property
-    def prefix(self) -> Float[Tensor, "b h p 1 m"] | None:
-        """How much prefix token p takes from each of all tokens; None where prefix tokens are not set apart."""
-        return torch.cat(self.prefix_chunks, dim=2) if self.prefix_chunks else None
-
-    @property
-    def time(self) -> Float[Tensor, "b h n f"] | None:
-        """How much query n trusts frame f of its trajectory; None for layers without trajectories."""
-        return torch.cat(self.time_chunks, dim=2) if self.time_chunks else None
 
 
 @contextmanager
@@ -52,6 +25,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
     """
     repeats = any(_computes_twice(module) for module in model.modules())
     records: dict[str, LayerRecord] = {}
+    hooks: list[RemovableHandle] = []
     wrapped: list[tuple[nn.Module, str, nn.Module]] = []
 
     def wrap(module: nn.Module, attribute: str, wrapper: nn.Module) -> None:
@@ -59,12 +33,13 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
         setattr(module, attribute, wrapper)
 
     for name, module in list(model.named_modules()):
-        if not isinstance(getattr(module, "attend", None), Attend):
+        if not isinstance(getattr(module, "attend", None), AttentionKernel):
             continue
         record = records[name] = LayerRecord()
-        wrap(module, "attend", _RecordedAttend(module.attend, record.space_chunks, record.time_chunks, repeats))
-        if isinstance(getattr(module, "attend_prefix", None), Attend):
-            wrap(module, "attend_prefix", _RecordedAttend(module.attend_prefix, record.prefix_chunks, [], repeats))
+        hooks.append(module.register_forward_pre_hook(record.clear))
+        wrap(module, "attend", _RecordedKernel(module.attend, record.space_chunks, repeats))
+        if isinstance(getattr(module, "attend_prefix", None), AttentionKernel):
+            wrap(module, "attend_prefix", _RecordedKernel(module.attend_prefix, record.prefix_chunks, repeats))
         if isinstance(getattr(module, "time", None), TemporalPooling):
             wrap(module, "time", _RecordedTime(module.time, record.time_chunks))
     if not records:
@@ -72,6 +47,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
     try:
         yield records
     finally:
+        for hook in hooks:
+            hook.remove()
         for module, attribute, original in wrapped:
             setattr(module, attribute, original)
 
@@ -81,28 +58,13 @@ def _computes_twice(module: nn.Module) -> bool:
     return bool(getattr(module, "recompute", False) or getattr(getattr(module, "config", None), "checkpointing", False))
 
 
-def attention_maps(
-    attend: Attend,
-    q: Float[Tensor, "b h n d"],
-    k: Float[Tensor, "b h m d"],
-    frames: int,
-    bias: Float[Tensor, "b f s"] | None = None,
-    query_mask: Bool[Tensor, "b n"] | None = None,
-) -> Pool:
-    """Answers queries with their weights `[b h n f s]`: attends are linear in the values, so ask for one-hot ones."""
-    s = k.shape[2] // frames
-    one_hot = repeat(torch.eye(s, dtype=k.dtype, device=k.device), "s e -> b h (f s) e", b=1, h=1, f=frames)
-    values = one_hot.expand(*k.shape[:2], -1, -1)
-    return attend.prepare(q, k, values, frames, bias, query_mask)
+class _RecordedKernel(AttentionKernel):
+    """The inner kernel, and before each of its answers the same with one-hot values, with the same random draws."""
 
-
-class _RecordedAttend(Attend):
-    """The inner attend, and before each of its answers the same with one-hot values, with the same random draws."""
-
-    def __init__(self, inner: Attend, chunks: list[Tensor], time_chunks: list[Tensor], repeats: bool) -> None:
+    def __init__(self, inner: AttentionKernel, chunks: list[Tensor], repeats: bool) -> None:
         super().__init__()
         self.inner = inner
-        self.chunks, self.time_chunks = chunks, time_chunks
+        self.chunks = chunks
         self.repeats = repeats
         self.train(inner.training)
 
@@ -117,10 +79,8 @@ class _RecordedAttend(Attend):
     ) -> Pool:
         if self.repeats and torch.is_grad_enabled():
             raise ValueError("the model computes activations twice (recompute, checkpointing): record it in no_grad().")
-        self.chunks.clear()
-        self.time_chunks.clear()
         with torch.no_grad(), self._draws_come_again(q.device):
-            maps = attention_maps(self.inner, q, k, frames, bias, query_mask)
+            maps = self.inner.maps(q, k, frames, bias, query_mask)
         pool = self.inner.prepare(q, k, v, frames, bias, query_mask)
 
         def recorded(q: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ A temporal pooling is given the trajectories `ỹ [b f n c]` and each query's ow
 """
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,14 +12,24 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from motionformer.attention.follow import Projections, own_tokens, pool, projected_weights, temporal_weights
-from motionformer.attention.follow_backward import follow_frugally
-from motionformer.attention.precision import without_autocast
-from motionformer.attention.projection import is_plain
+from motionformer.attention.folded import (
+    Projections,
+    memory_efficient_temporal_attention,
+    own_tokens,
+    pool,
+    projected_weights,
+    temporal_weights,
+)
+from motionformer.attention.projection import is_plain, without_autocast
 
 
 class TemporalPooling(nn.Module, ABC):
     """`pool(tokens, own, visible) -> [b n c]`; frames that are not `visible` are left out."""
+
+    @classmethod
+    def from_config(cls, config: Any) -> "TemporalPooling":
+        """Made for a `ModelConfig`."""
+        return cls()
 
     @abstractmethod
     def forward(
@@ -52,7 +63,7 @@ class TemporalAttention(TemporalPooling):
     `project_values=False` averages the trajectory itself, as the released models do. The key projection has no bias:
     it would add the same number to every frame, which the softmax removes.
 
-    The projections are folded (`follow.py`) while all of them are plain layers. If any is wrapped, hooked, quantised or
+    The projections are folded (`folded.py`) while all of them are plain layers. If any is wrapped, hooked, quantised or
     parametrised, all are called, on every token of every trajectory: the same function at the paper's own cost.
     """
 
@@ -72,6 +83,16 @@ class TemporalAttention(TemporalPooling):
         self.to_key = nn.Linear(dim, dim, bias=False)
         self.to_value = nn.Linear(dim, dim, bias=bias) if project_values else None
 
+    @classmethod
+    def from_config(cls, config: Any) -> TemporalPooling:
+        return cls(
+            config.dim,
+            config.num_heads,
+            bias=config.qkv_bias,
+            project_values=config.project_values,
+            dropout=config.attention_dropout,
+        )
+
     def forward(
         self,
         tokens: Float[Tensor, "b f n c"],
@@ -85,7 +106,9 @@ class TemporalAttention(TemporalPooling):
             with without_autocast(tokens.device):
                 return _zero_if_blind(pool(values, weight, None), visible)
         with without_autocast(tokens.device):
-            out = follow_frugally(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout)
+            out = memory_efficient_temporal_attention(
+                tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout
+            )
             if self.to_value is not None and self.to_value.bias is not None:
                 out = out + self.to_value.bias.to(out.dtype)
         return _zero_if_blind(out, visible)
@@ -117,7 +140,7 @@ class TemporalAttention(TemporalPooling):
         return n * dim * dim + n * frames * dim * 2 * dim + 2.0 * n * frames * dim
 
     def projections(self, dtype: torch.dtype) -> Projections:
-        """The weights as `follow` wants them, one matrix a head."""
+        """The weights as `temporal_attention` takes them, one matrix a head."""
 
         def by_head(linear: nn.Linear) -> Tensor:
             heads: Tensor = linear.weight.to(dtype).unflatten(0, (self.num_heads, -1))
@@ -158,6 +181,9 @@ class TemporalAverage(TemporalPooling):
 
     def macs(self, n: int, frames: int, dim: int) -> float:
         return 0.0
+
+
+POOLINGS: dict[str, type[TemporalPooling]] = {"attention": TemporalAttention, "average": TemporalAverage}
 
 
 def _hide(visible: Bool[Tensor, "b f"] | None, like: Tensor) -> Float[Tensor, "b f"] | None:

@@ -1,25 +1,36 @@
-"""Trajectory attention: pool each frame for each query, then follow the query through time (method.md §3)."""
+"""Trajectory attention: pool each frame for each query, then attend along its trajectory (method.md §3)."""
+
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from motionformer.attention.chunks import automatic_chunk
-from motionformer.attention.contract import Attend, Pool, split_bias
+from motionformer.attention.contract import (
+    AttentionKernel,
+    AttentionScheme,
+    LayerRecord,
+    Pool,
+    build_kernel,
+    register_scheme,
+    split_bias,
+)
 from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import check_heads, patches_per_frame, project_qkv
-from motionformer.attention.temporal import TemporalAttention, TemporalPooling
+from motionformer.attention.projection import automatic_chunk, patches_per_frame, project_qkv
+from motionformer.attention.temporal import POOLINGS, TemporalAttention, TemporalPooling
 
 
-class TrajectoryAttention(nn.Module):
+@register_scheme("trajectory")
+class TrajectoryAttention(AttentionScheme):
     """Tokens in, tokens out: `[b p + f·s c] -> [b p + f·s c]`, prefix tokens first, then frame by frame.
 
     Prefix tokens (class, registers) attend to everything in one softmax; patch tokens never see them.
 
     Args:
-        attend: how the softmax over each frame is computed (exact by default).
+        attend: the kernel that computes the softmax over each frame (exact by default).
         time: how a trajectory becomes one token (attention along it by default).
         chunk_size: queries processed at once; bounds memory, never changes the result. None picks it by device.
         recompute: keep only the inputs for the backward pass and compute the rest again there.
@@ -34,26 +45,36 @@ class TrajectoryAttention(nn.Module):
         bias: bool = True,
         project_values: bool = True,
         dropout: float = 0.0,
-        attend: Attend | None = None,
+        attend: AttentionKernel | None = None,
         time: TemporalPooling | None = None,
         chunk_size: int | None = None,
         recompute: bool = False,
     ) -> None:
-        super().__init__()
-        check_heads(dim, num_heads)
-        self.num_heads = num_heads
-        self.num_prefix_tokens = num_prefix_tokens
+        super().__init__(dim, num_heads, num_prefix_tokens=num_prefix_tokens, bias=bias, dropout=dropout, attend=attend)
         self.chunk_size = chunk_size
         self.recompute = recompute
-        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
-        self.attend = ExactAttention(dropout) if attend is None else attend
         self.attend_prefix = ExactAttention(dropout)  # few queries: exact is linear already
+        proj = self.proj
+        del self.proj
         self.time = (
             TemporalAttention(dim, num_heads, bias=bias, project_values=project_values, dropout=dropout)
             if time is None
             else time
         )
-        self.proj = nn.Linear(dim, dim)
+        self.proj = proj  # behind `time`: weights are drawn in the order of the parts
+
+    @classmethod
+    def from_config(cls, config: Any, **options: Any) -> AttentionScheme | tuple[AttentionScheme, AttentionScheme]:
+        if config.time not in POOLINGS:
+            raise ValueError(f"time is one of {', '.join(POOLINGS)}; not {config.time!r}.")
+        return super().from_config(
+            config,
+            attend=build_kernel(config),
+            time=POOLINGS[config.time].from_config(config),
+            chunk_size=config.chunk_size,
+            recompute=config.recompute,
+            **options,
+        )
 
     def forward(
         self,
@@ -100,6 +121,17 @@ class TrajectoryAttention(nn.Module):
         tokens = n + num_prefix_tokens
         space = self.attend.macs(n, n, frames, self.num_heads, c // self.num_heads)
         return 4 * tokens * c * c + 2 * num_prefix_tokens * tokens * c + space + self.time.macs(n, frames, c)
+
+    def attention_map(self, record: LayerRecord) -> Float[Tensor, "h n n"]:
+        """`Σ_f time[n, f] · space[n, f, s]`: the weight of the value of patch s of frame f in the output of query n.
+
+        The whole truth for layers without a value projection along time (the released ones); with one, heads are mixed
+        once more before the output, as they are by every output projection. Patches take nothing from the prefix.
+        """
+        assert record.time is not None, "the layer was not recorded whole"
+        patches = rearrange(record.time[0, :, :, :, None] * record.space[0], "h n f s -> h n (f s)")
+        patches = F.pad(patches, (self.num_prefix_tokens, 0))
+        return patches if record.prefix is None else torch.cat((record.prefix[0, :, :, 0], patches), dim=1)
 
     def _track(self, pool: Pool, q: Tensor, own: Tensor, visible: Tensor | None) -> Float[Tensor, "b n c"]:
         """Both halves for some of the queries: their trajectories, then one token from each."""

@@ -7,13 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-
-class AttentionName(str, Enum):
-    """Who attends to whom."""
-
-    trajectory = "trajectory"
-    joint = "joint"
-    divided = "divided"
+from motionformer.cli.options import Attention
 
 
 class InflationName(str, Enum):
@@ -34,9 +28,7 @@ def convert(
         Path | None, typer.Option(help="A text file of class names, one a line, kept with the weights.")
     ] = None,
     from_image: Annotated[bool, typer.Option("--from-image", help="Start a video model from image weights.")] = False,
-    attention: Annotated[
-        AttentionName | None, typer.Option(help="With --from-image: who attends to whom. Default: trajectory.")
-    ] = None,
+    attention: Attention = None,
     inflation: Annotated[
         InflationName | None, typer.Option(help="With --from-image: frames of a token it sees. Default: central.")
     ] = None,
@@ -69,7 +61,7 @@ def convert(
             frames=frames or 16,
             size=size or 224,
             inflation=inflation.value if inflation else "central",
-            attention=attention.value if attention else "trajectory",
+            attention=attention or "trajectory",
         )
     else:
         model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motionformer.cli.data import MissingName
+from motionformer.cli.options import Attention
 from motionformer.cli.train import failure_lines
 
 if TYPE_CHECKING:
@@ -36,14 +37,6 @@ with a run that was stopped. `key=value` changes any key of the recipe.
 """
 
 
-class AttentionName(str, Enum):
-    """Who attends to whom."""
-
-    trajectory = "trajectory"
-    joint = "joint"
-    divided = "divided"
-
-
 class ReadoutName(str, Enum):
     """What the head sees."""
 
@@ -65,7 +58,7 @@ def finetune(
         str, typer.Option("--from", help="Weights: a released name, a folder, image weights. Default: random.")
     ] = "",
     train: Annotated[str, typer.Option(help="What learns: all, head, last:N blocks. Default: see --plan.")] = "",
-    attention: Annotated[AttentionName | None, typer.Option(help="Default: trajectory, or the weights' own.")] = None,
+    attention: Attention = None,
     readout: Annotated[
         ReadoutName | None,
         typer.Option(
@@ -100,7 +93,7 @@ def finetune(
     wishes = Wishes(
         start=start,
         train=train,
-        attention=None if attention is None else attention.value,
+        attention=attention,
         readout=None if readout is None else readout.value,
         frames=frames,
         size=size,

@@ -8,6 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from motionformer.cli.options import Attention
+
 if TYPE_CHECKING:
     from motionformer.models import ModelConfig
 
@@ -22,11 +24,15 @@ def info(
         str | None, typer.Argument(help="A variant, a released name, or a folder or file of weights.")
     ] = None,
     frames: Annotated[
-        int | None, typer.Option(min=1, help="Frames of a clip; this and the next five: the model's own unless said.")
+        int | None, typer.Option(min=1, help="Frames of a clip; this and the next six: the model's own unless said.")
     ] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Height and width of a clip, in pixels.")] = None,
     tubelet: Annotated[int | None, typer.Option(min=1, help="Frames of a token: 1 is square, 2 cubic tokens.")] = None,
-    attend: Annotated[str | None, typer.Option(help="exact, norm_st, orthoformer, nystrom or performer.")] = None,
+    attention: Attention = None,
+    attend: Annotated[
+        str | None,
+        typer.Option(help="Attention kernel: exact, norm_st, orthoformer, nystrom, performer or a registered one."),
+    ] = None,
     prototypes: Annotated[int | None, typer.Option(min=1, help="Prototypes or landmarks of an approximation.")] = None,
     classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.")] = None,
     batch: Annotated[int, typer.Option(help="Clips in a batch, for the memory figures.", min=1)] = 1,
@@ -52,15 +58,17 @@ def info(
         return
     from dataclasses import replace
 
-    from motionformer.costs import measure, released_parameters
+    from motionformer.models.costs import measure, released_parameters
     from motionformer.models.variants import adapt_config
 
     changes: dict[str, Any] = {}
     if tubelet is not None:
         changes["tubelet"] = tubelet
+    if attention is not None:
+        changes["attention"] = attention
     config = adapt_config(_find_config(model), num_classes=classes, frames=frames, size=size, **changes)
     if attend is not None or prototypes is not None:
-        choice: Any = attend or config.attend.kind
+        choice = attend or config.attend.kind
         config = replace(
             config,
             attend=replace(config.attend, kind=choice, num_prototypes=prototypes or config.attend.num_prototypes),
@@ -97,8 +105,8 @@ def info(
 
 def _paper_gmacs(config: "ModelConfig") -> float | None:
     """None where a layer states no cost: what is not known is not shown."""
-    from motionformer.costs import paper_macs
     from motionformer.errors import MotionformerError
+    from motionformer.models.costs import paper_macs
 
     try:
         return round(paper_macs(config) / 1e9, 3)
@@ -148,7 +156,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _list_models(as_json: bool) -> None:
-    from motionformer.costs import paper_macs
+    from motionformer.models.costs import paper_macs
     from motionformer.models.variants import VARIANTS
     from motionformer.weights.released import RELEASED
 

@@ -1,4 +1,4 @@
-"""Options that several commands share: the device, and those with which `davis evaluate` and `track` track objects."""
+"""Options that several commands share: the device, the attention scheme, and those of a tracker of objects."""
 
 import functools
 import inspect
@@ -117,3 +117,25 @@ def with_tracker_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in merged}
     return run
+
+
+def _is_registered(name: str | None) -> str | None:
+    """Looked up when given, not offered as fixed choices: `--help` waits for no PyTorch and no module of others."""
+    if name is not None:
+        from motionformer.attention import SCHEMES
+
+        try:
+            SCHEMES[name]
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+    return name
+
+
+Attention = Annotated[
+    str | None,
+    typer.Option(
+        callback=_is_registered,
+        help="Who attends to whom: trajectory, joint, divided, or a registered scheme. Default: trajectory, or the "
+        "weights' own.",
+    ),
+]

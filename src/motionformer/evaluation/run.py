@@ -34,7 +34,7 @@ from motionformer.evaluation.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.evaluation.several import Processes, find_processes
 from motionformer.evaluation.views import ReadVideo, VideoSource
 from motionformer.models import ModelConfig
-from motionformer.models.evaluating import evaluating
+from motionformer.models.motionformer import evaluating
 
 
 def evaluate(

@@ -14,7 +14,7 @@ from motionformer.export.onnx import Onnx
 from motionformer.export.pt2 import Pt2
 from motionformer.export.trace import output_names, trace_program
 from motionformer.models import Motionformer
-from motionformer.models.evaluating import evaluating
+from motionformer.models.motionformer import evaluating
 
 FORMATS: Mapping[str, Format] = {".pt2": Pt2(), ".onnx": Onnx()}
 

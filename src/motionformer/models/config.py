@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from motionformer.attention import KERNELS, SCHEMES
 from motionformer.errors import ClipSizeError
 
-AttentionKind = Literal["trajectory", "joint", "divided"]
-AttendKind = Literal["exact", "norm_st", "orthoformer", "nystrom", "performer"]
 TimeKind = Literal["attention", "average"]
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
@@ -18,9 +17,12 @@ SamplingProtocol = Literal["uniform", "released"]
 
 @dataclass(frozen=True)
 class AttendConfig:
-    """How softmax attention is computed. Options that a kind does not have are ignored by it."""
+    """The attention kernel: how softmax attention is computed. Settings that a kernel does not have are ignored by it.
 
-    kind: AttendKind = "exact"
+    `kind` is a registered name (`register_kernel`); `options` are those that a kernel of one's own declares.
+    """
+
+    kind: str = field(default="exact", metadata={"registry": KERNELS})
     num_prototypes: int = 128
     choice: Literal["orthogonal", "random", "segments"] = "orthogonal"
     shared: bool = True
@@ -29,6 +31,7 @@ class AttendConfig:
     refine: bool = False
     ridge: float = 0.0
     num_features: int = 256
+    options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "AttendConfig":
@@ -72,6 +75,8 @@ class InputSpec:
 class ModelConfig:
     """A Motionformer or one of its joint and divided twins.
 
+    `attention` is the scheme, a registered name (`register_scheme`); `attention_options` are those that a scheme of
+    one's own declares. `attend` is the attention kernel.
     `num_classes` is a number, 0 for features only, or names and numbers of several heads: `{"verb": 97, "noun": 300}`.
     `readout` says what the head sees: the class token, or with it the moments of motion (`motion`, `readout.py`).
     `scoring` says what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`, for videos
@@ -92,7 +97,8 @@ class ModelConfig:
     num_prefix_tokens: int = 1
     qkv_bias: bool = True
 
-    attention: AttentionKind = "trajectory"
+    attention: str = field(default="trajectory", metadata={"registry": SCHEMES})
+    attention_options: dict[str, Any] = field(default_factory=dict)
     attend: AttendConfig = field(default_factory=AttendConfig)
     time: TimeKind = "attention"
     project_values: bool = True
@@ -152,7 +158,12 @@ class ModelConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values. Empty options are left out, so that what was marked with a configuration of 0.1 stays valid."""
+        values = asdict(self)
+        for group, key in ((values, "attention_options"), (values["attend"], "options")):
+            if not group[key]:
+                del group[key]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":
@@ -163,6 +174,7 @@ class ModelConfig:
 
 def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
     hints = get_type_hints(cls)
+    registries = {f.name: f.metadata["registry"] for f in fields(cls) if "registry" in f.metadata}
     unknown = sorted(set(values) - {f.name for f in fields(cls)})
     if unknown:
         raise ValueError(f"{cls.__name__} has no {', '.join(map(repr, unknown))}; it has {', '.join(hints)}.")
@@ -174,5 +186,7 @@ def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
             value = tuple(value)
         elif get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
             raise ValueError(f"{name} is one of {', '.join(get_args(hints[name]))}; not {value!r}.")
+        elif name in registries:
+            registries[name][value]  # an unknown name is an error that lists the known ones
         made[name] = value
     return cls(**made)

@@ -1,6 +1,6 @@
 """Weights over all tokens → one space-time map: a map for each frame, and how much each frame counts.
 
-The same for the three schemes and every attend: whatever a token takes from the patches is split into the share of each
+The same for every scheme and kernel: whatever a token takes from the patches is split into the share of each
 frame (`mass`) and the distribution inside the frame (`space`). Approximations of the softmax can give slightly negative
 weights; they count as zero here.
 """

@@ -1,7 +1,7 @@
 """Attention rollout: what reaches a token through all layers, residuals included (Abnar & Zuidema, 2020).
 
 Every step of every layer is `(1 + A) / 2`, the mean of its heads beside the residual, and layers are multiplied. Right
-for the three schemes because a layer says what its steps are: trajectory attention is one (time × space, summed over
+for every scheme because a layer says what its steps are: trajectory attention is one (time × space, summed over
 frames), divided attention two with a residual each.
 """
 
@@ -22,7 +22,7 @@ def rollout_rows(
     reached: Tensor | None = None
     rows = []
     for number, layer in walk(model, clip, range(max(upto) + 1)):
-        for weights in layer.steps():
+        for weights in layer.steps:
             step = with_residual(weights.mean(dim=0))
             reached = step if reached is None else step @ reached
         if number in upto:

@@ -9,7 +9,7 @@ from torch import Tensor
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
-from motionformer.models.evaluating import evaluating
+from motionformer.models.motionformer import evaluating
 from motionformer.trace.choice import Which
 from motionformer.trace.clip import Clip, Source, open_clip
 from motionformer.trace.kinds import KINDS, Question, Shown

@@ -18,7 +18,7 @@ from torch import Tensor
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
-from motionformer.models.evaluating import evaluating
+from motionformer.models.motionformer import evaluating
 from motionformer.trace.maps import split_row
 from motionformer.trace.paths import MIN_PEAKEDNESS, expected_path, peak_path, peakedness
 from motionformer.trace.query import Geometry, find_geometry

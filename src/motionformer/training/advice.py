@@ -10,8 +10,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
+from motionformer.attention import SCHEMES
 from motionformer.data.record import Missing
-from motionformer.models.config import AttentionKind, ModelConfig, ReadoutKind, ScoringKind
+from motionformer.models.config import ModelConfig, ReadoutKind, ScoringKind
 from motionformer.models.variants import VARIANTS
 from motionformer.training.model import FROM_DATA
 from motionformer.training.recipe import Recipe, make_recipe
@@ -40,7 +41,7 @@ class Wishes:
 
     start: str = ""
     train: str = ""
-    attention: AttentionKind | None = None
+    attention: str | None = None
     readout: ReadoutKind | None = None
     frames: int | None = None
     size: int | None = None
@@ -88,6 +89,7 @@ def finetune_recipe(
     batch, epochs = _batch_and_epochs(wishes, defaults.epochs, num_train)
     config = _fit_clip(config, wishes, facts, hardware)
     if wishes.attention is not None:
+        SCHEMES[wishes.attention]  # an unknown name is an error that lists the known ones
         config = replace(config, attention=wishes.attention)
     if wishes.readout is not None:
         config = replace(config, readout=wishes.readout)
@@ -247,9 +249,9 @@ def _multiple(length: int, unit: int) -> int:
 def _difference(here: dict[str, Any], there: dict[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for key, value in there.items():
-        if isinstance(value, dict) and isinstance(here[key], dict):
+        if isinstance(value, dict) and isinstance(here.get(key), dict):
             if inner := _difference(here[key], value):
                 changes[key] = inner
-        elif value != here[key]:
+        elif key not in here or value != here[key]:
             changes[key] = list(value) if isinstance(value, tuple) else value
     return changes

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from motionformer.errors import CheckpointError
 from motionformer.models.motionformer import Motionformer
-from motionformer.models.positions import resize_space, resize_time
+from motionformer.models.tokens import resize_space, resize_time
 from motionformer.weights.report import LoadReport
 
 PER_CLASS = ("head.classifier.", "head.classifiers.")

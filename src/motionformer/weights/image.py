@@ -22,8 +22,10 @@ from motionformer.weights.report import LoadReport
 
 Inflation = Literal["central", "average"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-NEW = (".attn.time.", ".time_attn.", ".norm_time.", "positions.time", "head.", ".projection")
-"""What an image model cannot have: these start as the video model initialises them."""
+NEW = (".time_attn.", ".norm_time.", "positions.time", "head.")
+"""What an image model cannot have: these start as the video model initialises them. So does all that a scheme has
+beside the projections `qkv` and `proj`."""
+SCHEMES_OWN = re.compile(r"blocks\.\d+\.attn\.(?!qkv\.|proj\.)")
 
 
 def from_image_weights(
@@ -88,8 +90,9 @@ def load_image_weights(
             ours[name] = value
     side = math.isqrt(num_places(weights))
     frames = config.grid[0] if config.positions == "joint" else 1
-    fit_tensors(model, ours, (frames, side, side), report, may_reset=NEW)
-    if config.attention == "divided":
+    own = tuple(name for name in model.state_dict() if SCHEMES_OWN.match(name))
+    fit_tensors(model, ours, (frames, side, side), report, may_reset=NEW + own)
+    if isinstance(model.blocks[0], DividedBlock):
         _quiet_time_attention(model)
         for name in [name for name in report.reset if ".time_attn." in name or ".norm_time." in name]:
             del report.reset[name]  # part of its block, whatever is done to that: it has a start

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from motionformer.errors import CheckpointError
-from motionformer.models.config import ActivationKind, AttendConfig, AttendKind, AttentionKind, InputSpec, ModelConfig
+from motionformer.models.config import ActivationKind, AttendConfig, InputSpec, ModelConfig
 
 URL = "https://dl.fbaipublicfiles.com/motionformer/"
 Dataset = Literal["k400", "k600", "ssv2", "ek"]
@@ -177,7 +177,7 @@ def _convert_proj_kv(name: str, value: Tensor, config: ModelConfig) -> tuple[dic
     return new, why.get((leaf, config.project_values))
 
 
-def _attention_kind(tensors: Mapping[str, Tensor]) -> AttentionKind:
+def _attention_kind(tensors: Mapping[str, Tensor]) -> str:
     if "blocks.0.timeattn.qkv.weight" in tensors:
         return "divided"
     return "trajectory" if "blocks.0.attn.proj_q.weight" in tensors else "joint"
@@ -189,8 +189,7 @@ def _attend(vit: Mapping[str, Any]) -> AttendConfig:
         return AttendConfig()
     if kind not in ("orthoformer", "nystrom", "performer"):
         raise CheckpointError(f"its configuration names an unknown approximation, {kind!r}.")
-    known: AttendKind = kind  # type: ignore[assignment]
-    return AttendConfig(known, num_prototypes=int(vit.get("APPROX_ATTN_DIM", 128)))
+    return AttendConfig(kind, num_prototypes=int(vit.get("APPROX_ATTN_DIM", 128)))
 
 
 def _activation(vit: Mapping[str, Any]) -> ActivationKind:

@@ -7,8 +7,8 @@ does neither), and Orthoformer searches among queries *and* keys (docs/lra.md, "
 
 from dataclasses import dataclass
 
-from motionformer.costs.peak import step_peak
 from motionformer.experiments.lra.model import DEPTH, DIM, HIDDEN, NUM_HEADS
+from motionformer.models.costs import step_peak
 
 LENGTH = 2048
 INVERSE_STEPS = 6

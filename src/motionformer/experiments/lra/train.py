@@ -31,7 +31,7 @@ from motionformer.experiments.lra.examples import (
 from motionformer.experiments.lra.model import SequenceClassifier
 from motionformer.experiments.lra.tasks import Task
 from motionformer.files import write_atomically
-from motionformer.models.evaluating import evaluating
+from motionformer.models.motionformer import evaluating
 
 Row = dict[str, float | int]
 EPSILON = 1e-6

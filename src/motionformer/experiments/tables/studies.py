@@ -10,7 +10,6 @@ from statistics import mean
 
 import torch
 
-from motionformer.costs import measure, paper_macs, training_step_peak
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
 from motionformer.evaluation import Results, evaluate, open_source
@@ -32,6 +31,7 @@ from motionformer.experiments.tables.jobs import (
 from motionformer.experiments.tables.lra import compare_attention
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, file_stem, new_outcome
 from motionformer.models import Motionformer
+from motionformer.models.costs import measure, paper_macs, training_step_peak
 from motionformer.models.variants import VARIANTS
 from motionformer.trace import PathErrors, path_error
 from motionformer.trace import compare as compare_maps

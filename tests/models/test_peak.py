@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from motionformer.costs import measure, training_step_peak
-from motionformer.costs.peak import step_peak
 from motionformer.errors import MotionformerError
 from motionformer.models import model_config
+from motionformer.models.costs import measure, step_peak, training_step_peak
 
 ALLOCATE = """
 import sys
@@ -38,6 +37,6 @@ def test_a_step_that_fails_says_why() -> None:
 
 
 def test_elsewhere_than_on_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.costs.peak.PEAK_RESET", tmp_path / "clear_refs")
+    monkeypatch.setattr("motionformer.models.costs.PEAK_RESET", tmp_path / "clear_refs")
     with pytest.raises(MotionformerError, match="on Linux only"):
         step_peak(ALLOCATE, "1")

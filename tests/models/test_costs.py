@@ -7,8 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from motionformer import create_model
-from motionformer.costs import measure, paper_macs, released_parameters
 from motionformer.models import AttendConfig, model_config
+from motionformer.models.costs import measure, paper_macs, released_parameters
 
 PAPER = [
     ("joint-base", {}, 180.6),
@@ -137,29 +137,33 @@ from dataclasses import replace
 import torch
 from torch import nn
 from motionformer import Motionformer, JointAttention, OrthoformerAttention
-from motionformer.attention import Attend, ExactAttention
-from motionformer.costs import measure, paper_macs
+from motionformer.attention import AttentionKernel, AttentionScheme, register_kernel, register_scheme
+from motionformer.models.costs import measure, paper_macs
 from motionformer.errors import MotionformerError, TraceError
 from motionformer.models import model_config
-from motionformer.models.block import Block
-from motionformer.models.build import ATTENDS, BLOCKS
 from motionformer.trace import trace
 
-class Mine(nn.Module):
+@register_scheme("mine")
+class Mine(AttentionScheme):
     def __init__(self, dim):
-        super().__init__()
+        nn.Module.__init__(self)
         self.norm, self.layer = nn.LayerNorm(dim), nn.Linear(dim, dim)
+    @classmethod
+    def from_config(cls, config):
+        return cls(config.dim)
     def forward(self, x, frames):
         return self.layer(self.norm(x)) + x.mean(dim=1, keepdim=True)
 
-class Kernel(Attend):
+@register_kernel("mean")
+class Kernel(AttentionKernel):
     def prepare(self, q, k, v, frames, bias=None, query_mask=None):
         return lambda q: v.mean(dim=2, keepdim=True).expand_as(q)[:, :, :, None]
 
-BLOCKS["mine"] = lambda config, rate: Block(config.dim, Mine(config.dim), config.mlp_ratio)
-BLOCKS["searching"] = lambda config, rate: Block(
-    config.dim, JointAttention(config.dim, config.num_heads, attend=OrthoformerAttention(16)), config.mlp_ratio)
-ATTENDS["mean"] = lambda config: Kernel()
+@register_scheme("searching")
+class Searching(JointAttention):
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(config, attend=OrthoformerAttention(16))
 """
 
 
@@ -208,5 +212,7 @@ print(trace(model, frames, what="gradcam", layer=0).scheme)
     )
     *refused, shown = out.splitlines()
     assert len(refused) == 3
-    assert all("'mine' states no maps: there are maps of trajectory, joint, divided attention" in x for x in refused)
+    assert all(
+        "'mine' states no maps: there are maps of trajectory, joint, divided, searching attention" in x for x in refused
+    )
     assert shown == "mine"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from motionformer.attention.lookup import look_up
+from motionformer.attention.orthoformer import read_prototypes
 
 B, H, N, R, D = 2, 3, 10, 4, 6
 
@@ -28,7 +28,7 @@ def test_it_equals_the_loop(groups: int, frames: int, is_penalised: bool) -> Non
     prototypes = torch.randn(B, H, groups, R, D, dtype=torch.float64)
     values = torch.randn(B, H, frames, R, D, dtype=torch.float64)
     penalty = torch.rand(B, H, groups, R, dtype=torch.float64) if is_penalised else None
-    found = look_up(prototypes, values, penalty=penalty)(q)
+    found = read_prototypes(prototypes, values, penalty=penalty)(q)
     torch.testing.assert_close(found, literal(q, prototypes, values, penalty))
 
 
@@ -44,12 +44,12 @@ def test_weights_are_kept_only_where_frames_share_them(groups: int, frames: int,
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        look_up(torch.randn(1, 1, groups, r, 16), values)(q)
+        read_prototypes(torch.randn(1, 1, groups, r, 16), values)(q)
     assert (max(kept.values()) >= n * r) == is_kept
 
 
 def test_dropout_drops_weights() -> None:
     q, values = torch.randn(B, H, N, D), torch.ones(B, H, 1, R, D)
     for frames in (1, 2):
-        found = look_up(torch.randn(B, H, 1, R, D), values.expand(-1, -1, frames, -1, -1), dropout=0.5)(q)
+        found = read_prototypes(torch.randn(B, H, 1, R, D), values.expand(-1, -1, frames, -1, -1), dropout=0.5)(q)
         assert not torch.allclose(found, torch.ones(()))
