@@ -176,7 +176,7 @@ for dtype in (torch.uint8, torch.int64):
     lines = out.splitlines()
     assert len(lines) == 6
     for line, dtype in zip(lines, 3 * ["torch.uint8"] + 3 * ["torch.int64"], strict=True):
-        assert f"takes normalised floats [b 3 t H W], not {dtype}" in line
+        assert f"takes a tensor of normalised floats [b 3 t H W], not {dtype}" in line
         assert "eval_transform(model.config.input)" in line
         assert "Predictor" in line
 

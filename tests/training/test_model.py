@@ -16,6 +16,7 @@ from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import create_model, model_config
 from motionformer.training.model import build_config, build_model
 from motionformer.training.recipe import Recipe, make_recipe
+from motionformer.video import Clock
 from motionformer.weights.image_file import read_image_weights
 from tests.weights.test_image import timm_weights
 
@@ -48,7 +49,7 @@ def test_no_rate_counts_the_videos_own_frames() -> None:
     assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert config.input.fps is None
     for rate in (5.0, 60.0):
-        assert eval_sampler(replace(config.input, views=1))(22, rate, None) == [list(range(0, 22, 3))]
+        assert eval_sampler(replace(config.input, views=1))(Clock(22, rate)) == [list(range(0, 22, 3))]
 
 
 def test_several_tasks_have_no_single_list_of_labels() -> None:
