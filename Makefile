@@ -21,7 +21,7 @@ demo: $(READY)  ## train, test and look: a few minutes, then open runs/demo/repo
 	$(BIN)/motionformer demo runs/demo
 
 test: $(READY)  ## run every test (minutes, 2 cores)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile  # a core for each process
 
 slow: $(READY)  ## run the tests that take a minute or more each
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m slow

@@ -216,6 +216,7 @@ def test_a_recipe_chooses_it_for_training_and_validation(tmp_path: Path) -> None
     assert training.reader.sampler.protocol == "released"  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("video", ["wide"], indirect=True)
 def test_commands_choose_it_and_say_it(model: Motionformer, video: Path, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "m")
     runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -249,6 +250,7 @@ def test_trace_knows_the_released_size() -> None:
     assert any(list(find_geometry(plain, (c["height"], c["width"])).resized) != c["resized"] for c in cases)
 
 
+@pytest.mark.parametrize("video", ["wide"], indirect=True)
 def test_features_of_another_protocol_are_not_kept(model: Motionformer, video: Path, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "m")
     words = ["features", str(video), "--model", str(tmp_path / "m"), "--out", str(tmp_path / "f"), "--resume"]
