@@ -1,6 +1,6 @@
-"""What to train on these videos with this machine: model, clip, rates. Numbers in, recipe out.
+"""Options of a fine-tuning, and the recipe that follows from them, the videos and the hardware.
 
-Reads nothing but the header of the starting weights, writes nothing. The choices and how they were come by:
+Reads nothing but the header of the initial weights, writes nothing. The defaults and where they come from:
 docs/commands/finetune.md.
 """
 
@@ -23,23 +23,22 @@ from motionformer.weights.released import RELEASED
 
 TRAIN_LIST, VAL_LIST = "train.csv", "val.csv"
 BASIS = "motionformer-tiny"
-"""The variant that recipes made here state their model as changes of."""
-_ORDER: dict[ScoringKind, str] = {"softmax": "turns", "sigmoid": "shuffled"}  # one class a video can take turns
-_SMOOTHING: dict[ScoringKind, float] = {"softmax": 0.1, "sigmoid": 0.0}  # most answers are no: 5 % of each is a lot
-KeepEpoch = Literal["last", "best"]
+"""The variant that these recipes state their model as changes of."""
+_ORDER: dict[ScoringKind, str] = {"softmax": "stratified", "sigmoid": "shuffled"}
+_SMOOTHING: dict[ScoringKind, float] = {"softmax": 0.1, "sigmoid": 0.0}  # most targets are 0: 5 % of each is a lot
 MIN_STEPS = 60
-"""Optimiser steps of a run with default epochs: few videos are seen more often instead (docs/commands/finetune.md)."""
-SMALL_BATCH = 16
-"""Clips a step, about, where 32 would make fewer than `MIN_STEPS` steps."""
-SHORT_VIDEO = 10.0
-"""Seconds up to which a clip is spread over the whole video; from longer ones it is cut at a stride."""
+"""Optimiser steps of a run with default epochs: with few videos there are more epochs (docs/commands/finetune.md)."""
+_SMALL_BATCH = 16
+"""Clips per step, about, where 32 would make fewer than `MIN_STEPS` steps."""
+_SHORT_VIDEO = 10.0
+"""Seconds up to which a clip is spread over the whole video; longer ones are sampled at a stride."""
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the user said. None and empty mean: decide for me."""
+class FinetuneOptions:
+    """Options of `finetune`. None and empty text mean: chosen for the videos and the hardware."""
 
-    start: str = ""
+    init_from: str = ""
     train: str = ""
     attention: str | None = None
     readout: ReadoutKind | None = None
@@ -47,18 +46,18 @@ class Wishes:
     size: int | None = None
     epochs: int | None = None
     lr: float | None = None
-    batch: int | None = None
-    keep_epoch: KeepEpoch = "last"
+    batch_size: int | None = None
+    keep_epoch: Literal["last", "best"] = "last"
     held_out: float = 0.2
     seed: int = 0
     name: str = ""
     output: str = ""
-    missing: Missing = "error"  # what becomes of listed videos that are not there
+    missing: Missing = "error"  # or drop: listed videos that are not there
 
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """Of a typical video."""
+    """Medians of the videos."""
 
     frames: int
     seconds: float
@@ -67,7 +66,7 @@ class VideoFacts:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a run may use. Totals, not what is free now: the same machine must give the same recipe."""
+    """Total resources, not what is free now: the same machine must give the same recipe."""
 
     has_gpu: bool
     memory: int  # bytes of one device
@@ -75,33 +74,40 @@ class Hardware:
 
 
 def finetune_recipe(
-    wishes: Wishes,
+    options: FinetuneOptions,
     facts: VideoFacts,
     hardware: Hardware,
     *,
     num_train: int,
     scoring: ScoringKind = "softmax",
-    starting_config: Callable[[str], ModelConfig] | None = None,
+    initial_config: Callable[[str], ModelConfig] | None = None,
 ) -> Recipe:
-    """The recipe for videos like these on a machine like this. Pure, but for the header of the starting weights."""
-    config = _start_config(wishes, starting_config or read_start) if wishes.start else _fresh_config(hardware)
-    defaults = _defaults(wishes, hardware, config)
-    batch, epochs = _batch_and_epochs(wishes, defaults.epochs, num_train)
-    config = _fit_clip(config, wishes, facts, hardware)
-    if wishes.attention is not None:
-        SCHEMES[wishes.attention]  # an unknown name is an error that lists the known ones
-        config = replace(config, attention=wishes.attention)
-    if wishes.readout is not None:
-        config = replace(config, readout=wishes.readout)
-    config = replace(config, input=replace(config.input, protocol="uniform"))  # a new model, whatever it starts from
-    folder = Path(wishes.output or f"runs/{wishes.name}")
+    """The recipe for such videos on such a machine. Pure, but for the header of the initial weights."""
+    if options.init_from:
+        config = (initial_config or initial_model_config)(options.init_from)
+        if options.train not in ("", "all"):
+            config = replace(config, drop_path=0.0)
+    elif hardware.has_gpu:
+        config = replace(VARIANTS["motionformer-small"], readout="motion")
+    else:  # with so few videos a head on the class token alone stays at chance for epochs
+        config = replace(VARIANTS[BASIS], drop_path=0.1, readout="motion")
+    defaults = _defaults(options, hardware, config)
+    batch, epochs = _batch_and_epochs(options, defaults.epochs, num_train)
+    config = _fit_clip(config, options, facts, hardware)
+    if options.attention is not None:
+        SCHEMES[options.attention]  # unknown names raise
+        config = replace(config, attention=options.attention)
+    if options.readout is not None:
+        config = replace(config, readout=options.readout)
+    config = replace(config, input=replace(config.input, protocol="uniform"))  # a new model, with any initial weights
+    folder = Path(options.output or f"runs/{options.name}")
     recipe = make_recipe(
         {
-            "name": wishes.name,
+            "name": options.name,
             "model": {
                 "variant": BASIS,
                 "changes": config_changes(config),
-                "start": wishes.start,
+                "init_from": options.init_from,
                 "train": defaults.train,
             },
             "data": {
@@ -113,7 +119,7 @@ def finetune_recipe(
             },
             "augmentation": {"crop_area": [0.5, 1.0], "flip": 0.5, "flip_by_name": True, "colour": 0.3},
             "optimiser": {
-                "lr": defaults.lr if wishes.lr is None else wishes.lr,
+                "lr": defaults.lr if options.lr is None else options.lr,
                 "lr_batch": batch,
                 "weight_decay": 0.05,
                 "clip_norm": 1.0,
@@ -125,20 +131,20 @@ def finetune_recipe(
             "global_batch": batch,
             "epochs": epochs,
             "label_smoothing": _SMOOTHING[scoring],
-            "keep_epoch": wishes.keep_epoch,
-            "seed": wishes.seed,
-            "output": wishes.output,
+            "keep_epoch": options.keep_epoch,
+            "seed": options.seed,
+            "output": options.output,
         }
     )
-    fits = clips_that_fit(config, hardware)
+    fits = _clips_that_fit(config, hardware)
     return recipe if fits >= batch else replace(recipe, engine=replace(recipe.engine, max_clips=fits))
 
 
-def clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:
-    """How many clips a device trains on at once, in 60 % of its memory: weights with AdamW's moments, then clips.
+def _clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:
+    """Largest batch of a device in 60 % of its memory: weights with AdamW's moments, then clips.
 
-    A block keeps about 30 values a channel of each token, and with trajectories one more a frame; `costs.measure`
-    counts 33.8 for 4 frames, but takes seconds to.
+    A block keeps about 30 values per channel of each token, and with trajectories one more per frame; `costs.measure`
+    counts 33.8 for 4 frames, but takes seconds.
     """
     f, rows, columns = config.grid
     clip = 4 * config.depth * f * rows * columns * config.dim * (30 + f)
@@ -147,9 +153,20 @@ def clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:
 
 
 def config_changes(config: ModelConfig) -> dict[str, Any]:
-    """What a recipe must change of `BASIS` to describe `config`."""
+    """The changes to `BASIS` that describe `config` in a recipe."""
     changes = _difference(VARIANTS[BASIS].to_dict(), config.to_dict())
     return {key: value for key, value in changes.items() if key not in FROM_DATA}
+
+
+def initial_model_config(init_from: str) -> ModelConfig:
+    """The model of some weights: a video model as it is, an image model as the video model it becomes."""
+    checkpoint = read_checkpoint(find_weights(init_from))
+    if is_video_model(checkpoint):
+        config = read_config(init_from)
+        return replace(config, input=RELEASED[init_from].input) if init_from in RELEASED else config
+    # without a value projection the image model's features pass through the new temporal attention unchanged
+    model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)
+    return replace(model.config, drop_path=0.0, readout="motion")
 
 
 @dataclass(frozen=True)
@@ -161,11 +178,11 @@ class _Defaults:
     new_rate: float = 1.0
 
 
-def _defaults(wishes: Wishes, hardware: Hardware, config: ModelConfig) -> _Defaults:
-    """Rates for a batch of 32. What little is trained of a good start is trained briefly and fast; a small model is
+def _defaults(options: FinetuneOptions, hardware: Hardware, config: ModelConfig) -> _Defaults:
+    """Learning rates for a batch of 32. A few layers of good weights are trained briefly and fast; a small model is
     trained whole, as long and as fast as from random weights."""
-    fresh = not wishes.start or (is_small(config) and wishes.train in ("", "all"))
-    train = wishes.train or ("all" if hardware.has_gpu or fresh else "last:4")
+    fresh = not options.init_from or (_is_small(config) and options.train in ("", "all"))
+    train = options.train or ("all" if hardware.has_gpu or fresh else "last:4")
     if fresh:
         made = _Defaults(train, 100 if hardware.has_gpu else 40, 1e-3, 3.0)
     elif train == "head":
@@ -173,61 +190,35 @@ def _defaults(wishes: Wishes, hardware: Hardware, config: ModelConfig) -> _Defau
     elif train == "all":
         made = _Defaults(train, 20, 1e-4, 1.0)
     else:
-        made = _Defaults(train, 8, 3e-4, 1.0, new_rate=4.0)  # a new head is slow at the rate that old blocks bear
+        made = _Defaults(train, 8, 3e-4, 1.0, new_rate=4.0)  # else a new head is slow
     return made
 
 
-def _batch_and_epochs(wishes: Wishes, epochs: int, num_train: int) -> tuple[int, int]:
-    """What was asked for, or `epochs` of 32 clips a step; for few videos more epochs, of fewer clips a step."""
-    batch = min(wishes.batch or 32, num_train)
-    if wishes.epochs is not None:
-        return batch, wishes.epochs
-    if wishes.batch is None and num_train // batch * epochs < MIN_STEPS:
-        batch = num_train // max(1, round(num_train / SMALL_BATCH))  # near it, and hardly a video is left over
+def _batch_and_epochs(options: FinetuneOptions, epochs: int, num_train: int) -> tuple[int, int]:
+    """As given, or `epochs` with 32 clips per step; for few videos more epochs, with fewer clips per step."""
+    batch = min(options.batch_size or 32, num_train)
+    if options.epochs is not None:
+        return batch, options.epochs
+    if options.batch_size is None and num_train // batch * epochs < MIN_STEPS:
+        batch = num_train // max(1, round(num_train / _SMALL_BATCH))  # near it, with few clips left over
     return batch, max(epochs, ceil(MIN_STEPS / (num_train // batch)))
 
 
-def is_small(config: ModelConfig) -> bool:
-    """Whether a model is of the size of `motion-tiny`, which knows motion and little else."""
+def _is_small(config: ModelConfig) -> bool:
+    """Of the size of `motion-tiny`, which knows motion and little else."""
     return config.dim < 256
 
 
-def _fresh_config(hardware: Hardware) -> ModelConfig:
-    """A model for random weights: what a CPU trains in minutes, or a GPU in an hour.
-
-    Its head sees motion: a class token alone stays at guessing for epochs, on as few videos as people have.
-    """
-    if hardware.has_gpu:
-        return replace(VARIANTS["motionformer-small"], readout="motion")
-    return replace(VARIANTS[BASIS], drop_path=0.1, readout="motion")
-
-
-def _start_config(wishes: Wishes, starting_config: Callable[[str], ModelConfig]) -> ModelConfig:
-    config = starting_config(wishes.start)
-    return config if wishes.train in ("", "all") else replace(config, drop_path=0.0)
-
-
-def read_start(start: str) -> ModelConfig:
-    """The model that weights belong to: a video model as it is, an image model as the video model it becomes."""
-    checkpoint = read_checkpoint(find_weights(start))
-    if is_video_model(checkpoint):
-        config = read_config(start)
-        return replace(config, input=RELEASED[start].input) if start in RELEASED else config
-    # without a value projection an image model's features pass through the new temporal attention unharmed
-    model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)
-    return replace(model.config, drop_path=0.0, readout="motion")
-
-
-def _fit_clip(config: ModelConfig, wishes: Wishes, facts: VideoFacts, hardware: Hardware) -> ModelConfig:
-    """Frames and size for these videos: no more frames than they have, no larger than they are nor the CPU likes."""
-    most = config.input.frames if hardware.has_gpu or not wishes.start else min(8, config.input.frames)
-    frames = wishes.frames or _multiple(min(most, facts.frames), config.tubelet)
-    if hardware.has_gpu or not wishes.start:
+def _fit_clip(config: ModelConfig, options: FinetuneOptions, facts: VideoFacts, hardware: Hardware) -> ModelConfig:
+    """Frames and size of a clip: no more than the videos have, and on a CPU fewer and smaller."""
+    most = config.input.frames if hardware.has_gpu or not options.init_from else min(8, config.input.frames)
+    frames = options.frames or _multiple(min(most, facts.frames), config.tubelet)
+    if hardware.has_gpu or not options.init_from:
         largest = config.input.height
     else:
-        largest = 64 if is_small(config) else min(7 * config.patch, config.input.height)
-    size = wishes.size or _multiple(min(largest, facts.short_side), config.patch)
-    whole = facts.seconds <= SHORT_VIDEO
+        largest = 64 if _is_small(config) else min(7 * config.patch, config.input.height)
+    size = options.size or _multiple(min(largest, facts.short_side), config.patch)
+    whole = facts.seconds <= _SHORT_VIDEO
     spec = replace(
         config.input,
         frames=frames,
@@ -238,7 +229,7 @@ def _fit_clip(config: ModelConfig, wishes: Wishes, facts: VideoFacts, hardware: 
         views=1 if whole else 4,
         crops=1,
     )
-    # tables of the size that is trained, not of the start's: they are interpolated once
+    # position embeddings of the size that is trained, interpolated once
     return replace(config, input=spec, position_grid=None, position_frames=None)
 
 

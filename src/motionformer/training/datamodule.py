@@ -75,7 +75,7 @@ class VideoDataModule(LightningDataModule):
 
 
 def collate_batch(items: list[dict[str, Any]]) -> Batch:
-    """`collate_clips` with failures as plain values: Lightning walks through batches and fails on frozen dataclasses."""
+    """`collate_clips` with failures as plain values: Lightning traverses batches and fails on frozen dataclasses."""
     batch = collate_clips(items)
     return {**batch, "failed": [asdict(failure) for failure in batch["failed"]]}
 

@@ -1,8 +1,8 @@
 """The LightningModule: one training step and one validation step.
 
 The loss of a step is the sum over the clips of the *global* batch divided by its nominal size. Every process divides by
-the number of clips in its plan, not by those it could read: a failed clip adds nothing, the others weigh the same in any
-process, and no process has to ask another how many it has.
+the number of clips in its plan, not by those it could read: a failed clip adds nothing, the others weigh the same in
+any process, and no process has to ask another how many it has.
 """
 
 import json
@@ -50,7 +50,7 @@ class TrainingModule(LightningModule):
         self.history: list[dict[str, int | float]] = []  # one entry per validation
         self.objective = find_objective(model.config)
         self.measured = torch.nn.ModuleDict(self.objective.metrics())
-        self._loss_sum = 0.0
+        self.last_loss = self._loss_sum = 0.0
 
     def configure_model(self) -> None:
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
@@ -61,14 +61,15 @@ class TrainingModule(LightningModule):
         self._seed(step, part)
         self._count(self.train_failures, failures_of(batch))
         loss = self._loss(batch, step, part)
-        if not torch.isfinite(loss.detach()):
+        value = loss.detach()
+        if not torch.isfinite(value):
             rank, number = self.trainer.global_rank, step + 1
-            file = self._write_batch(loss, batch, number, f"nonfinite-step-{number}-rank-{rank}.json")
+            file = self._write_batch(value, batch, number, f"nonfinite-step-{number}-rank-{rank}.json")
             raise NonFiniteLossError(
-                f"the loss is {float(loss)} in step {number}. The {len(batch['path'])} clips of the batch are listed in "
-                f"{file}. Inspect them, or use {_REMEDIES}; the weights were not changed by this step."
+                f"the loss is {float(value)} in step {number}. The {len(batch['path'])} clips of the batch are listed "
+                f"in {file}. Inspect them, or use {_REMEDIES}; the weights were not changed by this step."
             )
-        self._log_loss(float(loss.detach()), step, part)
+        self._log_loss(float(value), step, part)
         return loss
 
     def on_validation_epoch_start(self) -> None:
@@ -103,8 +104,6 @@ class TrainingModule(LightningModule):
         epoch = -(-step // self.plan.steps_per_epoch)
         self.history.append({"epoch": epoch, "step": step, **scores})
         self._write({"epoch": epoch, **{f"val/{name}": value for name, value in scores.items()}}, step)
-        shown = {f"val/{name}": value for name, value in scores.items() if name in ("loss", self.objective.best)}
-        self.log_dict(shown, prog_bar=True, logger=False, rank_zero_only=True)
 
     def configure_optimizers(self) -> Any:
         optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr, self.new)
@@ -168,8 +167,7 @@ class TrainingModule(LightningModule):
         self._loss_sum = loss if part == 0 else self._loss_sum + loss
         if part + 1 < self.plan.accumulation:
             return
-        mean = self._loss_sum / self.plan.accumulation
-        self.log("loss", mean, prog_bar=True, logger=False, rank_zero_only=True, batch_size=1)
+        self.last_loss = mean = self._loss_sum / self.plan.accumulation
         if (step + 1) % self.recipe.engine.log_steps == 0:
             lr = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
             self._write({"train/loss": mean, "train/lr": lr}, step + 1)

@@ -55,7 +55,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Mix:
-    """Clip i is mixed with clip `partner[i]`, which has weight `share`: everywhere (mixup), or 1 inside `box` (cutmix)."""
+    """Clip i is mixed with clip `partner[i]`, of weight `share`: everywhere (mixup), or whole inside `box` (cutmix)."""
 
     partner: Tensor
     share: float
@@ -74,7 +74,7 @@ class Mix:
 
 
 def draw_mix(rng: np.random.Generator, mixup: float, cutmix: float, batch: int, size: tuple[int, int]) -> Mix | None:
-    """Draw mixup or cutmix for a batch, all frames alike: either with equal chance where both α are given, None without."""
+    """Mixup or cutmix for a batch, all frames alike: either with equal chance where both α are given."""
     if mixup == 0 and cutmix == 0:
         return None
     partner = torch.from_numpy(rng.permutation(batch))

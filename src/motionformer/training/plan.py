@@ -45,9 +45,9 @@ def make_plan(recipe: Recipe, processes: int, train_clips: int, val_clips: int) 
     if rest:
         near = [n * processes for n in (share, share + 1) if n]
         raise RecipeError(
-            f"recipe {recipe.name!r}: `global_batch` ({recipe.global_batch}) must be divisible by the number of processes"
-            f" ({processes}). Use global_batch={' or '.join(map(str, near))}, or another number of devices"
-            " (engine.devices, engine.nodes)."
+            f"recipe {recipe.name!r}: `global_batch` ({recipe.global_batch}) must be divisible by the number of "
+            f"processes ({processes}). Use global_batch={' or '.join(map(str, near))}, or another number of devices "
+            "(engine.devices, engine.nodes)."
         )
     limit = min(share, recipe.engine.max_clips or share)
     clips_at_once = max(part for part in range(1, limit + 1) if share % part == 0)

@@ -8,7 +8,7 @@ accumulation, steps, the scaled learning rate) is derived in `plan.py`. Does not
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,9 @@ class OptimiserPart:
     lr_batch: int = 256
     weight_decay: float = 0.05
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    decay_everything: bool = False  # as the released models were trained; else no decay of biases, norms, tokens, position embeddings
+    decay_everything: bool = (
+        False  # as the released models were trained; else no decay of biases, norms, tokens, position embeddings
+    )
     layer_decay: float = 1.0  # factor on the learning rate per block below the head
     new_rate: float = 1.0  # factor on the learning rate of newly initialised parameters
     clip_norm: float = 0.0  # 0: no clipping
@@ -159,13 +161,50 @@ class Recipe:
         return Path(self.output or f"runs/{self.name}")
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `make_recipe` takes them."""
         return asdict(self)
 
     def to_yaml(self) -> str:
         """The recipe in full, as a recipe file."""
         return OmegaConf.to_yaml(OmegaConf.create(self.to_dict()))
 
+    def with_options(
+        self,
+        *,
+        output: str | Path | None = None,
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        device: str | None = None,
+        precision: str | None = None,
+    ) -> "Recipe":
+        """The recipe with some keys changed, under the names that Python functions of the package share.
 
+        Args:
+            output: run folder (`output`).
+            batch_size: clips per optimiser step, all devices together (`global_batch`).
+            num_workers: loader processes per device (`data.workers`).
+            device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps` (`engine.accelerator`, `engine.devices`).
+            precision: `32`, `bf16`, `16`, or what Lightning takes (`engine.precision`).
+        """
+        data, engine = self.data, self.engine
+        if num_workers is not None:
+            data = replace(data, workers=num_workers)
+        if device is not None:
+            kind, _, index = str(device).partition(":")
+            accelerator = {"cuda": "gpu"}.get(kind, kind)
+            engine = replace(engine, accelerator=accelerator, devices=f"{index}," if index else "auto")
+        if precision is not None:
+            engine = replace(engine, precision=_PRECISIONS.get(str(precision), str(precision)))
+        return replace(
+            self,
+            data=data,
+            engine=engine,
+            output=self.output if output is None else str(output),
+            global_batch=self.global_batch if batch_size is None else batch_size,
+        )
+
+
+_PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 _RENAMED_KEYS = {"model.start": "model.init_from"}
 _RENAMED_VALUES = {"data.order": {"turns": "stratified"}}
 
