@@ -14,7 +14,14 @@ import torch
 from motionformer import load_model
 from motionformer.data.fingerprints import fingerprint_video
 from motionformer.data.motion import CLASSES, write_videos
-from motionformer.errors import AnnotationError, MotionformerError, NonFiniteLossError, RecipeError, TrainingError
+from motionformer.errors import (
+    AnnotationError,
+    MotionformerError,
+    NonFiniteLossError,
+    OutputError,
+    RecipeError,
+    TrainingError,
+)
 from motionformer.evaluation.intervals import wilson
 from motionformer.logging import show_messages
 from motionformer.models.motionformer import Motionformer
