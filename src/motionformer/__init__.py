@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from motionformer.models import ModelConfig as ModelConfig
     from motionformer.models import Motionformer as Motionformer
     from motionformer.models import create_model as create_model
-    from motionformer.predict import FeatureExtractor as FeatureExtractor
-    from motionformer.predict import Predictor as Predictor
+    from motionformer.inference import FeatureExtractor as FeatureExtractor
+    from motionformer.inference import Predictor as Predictor
     from motionformer.weights import from_image_weights as from_image_weights
     from motionformer.weights import load_model as load_model
 

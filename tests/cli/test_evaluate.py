@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import MotionformerError
-from motionformer.evaluation import Results, open_source
+from motionformer.inference import Results, open_source
 from motionformer.models import Motionformer, create_model
 from motionformer.weights import load_model
 from tests.video.numbered import write_damaged, write_video

@@ -26,7 +26,7 @@ def demo(
     from motionformer.experiments.demo import run_demo
 
     done = run_demo(folder, overrides=tuple(changes or ()), quiet=quiet)
-    from motionformer.evaluation.intervals import show_share
+    from motionformer.inference.metrics import show_share
 
     sure = done.summary["tasks"]["class"]["intervals"]["all"]["top1"]
     share = show_share(sure["correct"], sure["videos"])

@@ -94,10 +94,10 @@ def evaluate(
 
     from rich.console import Console
 
-    from motionformer import evaluation
-    from motionformer.evaluation.classes import names_for_lists, order_note
-    from motionformer.evaluation.several import joined_processes
-    from motionformer.predict.names import known_labels
+    from motionformer import inference
+    from motionformer.inference.classes import names_for_lists, order_note
+    from motionformer.inference.several import joined_processes
+    from motionformer.inference.classes import known_labels
     from motionformer.weights import load_model
 
     if pictures and out is None:
@@ -184,10 +184,10 @@ def _find_run(recipe: str) -> dict[str, Any]:
 
 def _write_extras(results: Any, pictures: Path | None, challenge: Path | None) -> None:
     if challenge is not None:
-        from motionformer.evaluation import write_challenge
+        from motionformer.inference import write_challenge
 
         write_challenge(results, challenge)
     if pictures is not None:
-        from motionformer.evaluation.pictures import draw_pictures
+        from motionformer.inference.pictures import draw_pictures
 
         draw_pictures(results, pictures)

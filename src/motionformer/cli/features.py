@@ -89,10 +89,10 @@ def features(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.evaluation.fingerprint import model_fingerprint
-    from motionformer.evaluation.several import joined_processes
-    from motionformer.predict import FeatureExtractor, find_inputs
-    from motionformer.predict.feature_run import extract_all
+    from motionformer.inference.overlap import model_fingerprint
+    from motionformer.inference.several import joined_processes
+    from motionformer.inference import FeatureExtractor, find_inputs
+    from motionformer.inference.features import extract_all
 
     check_seconds(segments, "--segments")
     check_seconds(hop, "--hop")

@@ -173,7 +173,7 @@ def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console",
         odd = {"failed": run.card["failed"], "notes": planned.notes}
         print(json.dumps({**values, **odd, "recipe": planned.recipe.to_dict()}, indent=2))
         return
-    from motionformer.evaluation.intervals import show_share
+    from motionformer.inference.metrics import show_share
     from motionformer.training.card import which_epoch
 
     right, count = run.kept.get("top1"), len(planned.val)

@@ -186,7 +186,7 @@ def train(
     if as_json:
         print(json.dumps(asdict(result), indent=2))
         return
-    from motionformer.evaluation.intervals import show_share
+    from motionformer.inference.metrics import show_share
 
     right, total = round(result.test_accuracy * len(splits.test)), len(splits.test)
     print(

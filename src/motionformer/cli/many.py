@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from motionformer.evaluation.several import Processes
+    from motionformer.inference.several import Processes
     from motionformer.models.config import SamplingProtocol
 
 NAMED = 20
@@ -69,7 +69,7 @@ def frames_cell(entry: dict[str, Any]) -> str:
 
 def tell_reads(console: "Console", entries: Sequence[dict[str, Any]]) -> None:
     """How many videos repeat frames, and how many are damaged, and which."""
-    from motionformer.evaluation.summary import read_notes, summarise_reads
+    from motionformer.inference.report import read_notes, summarise_reads
     from motionformer.video import ReadFacts
 
     facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]

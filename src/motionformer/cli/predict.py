@@ -20,8 +20,8 @@ from motionformer.cli.options import DeviceOption, find_device
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from motionformer.predict import Predictor, Timeline
-    from motionformer.predict.run import Work
+    from motionformer.inference import Predictor, Timeline
+    from motionformer.inference.jobs import Work
 
 DEFAULT_MODEL = "k400_motionformer_224_16x4"
 SHOWN = 50
@@ -86,11 +86,11 @@ def predict(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.evaluation.several import joined_processes
+    from motionformer.inference.several import joined_processes
     from motionformer.files import check_output, is_special
-    from motionformer.predict import Predictor, find_inputs
-    from motionformer.predict.run import run
-    from motionformer.predict.tables import json_text, write_json, write_table
+    from motionformer.inference import Predictor, find_inputs
+    from motionformer.inference.jobs import run
+    from motionformer.inference.jobs import json_text, write_json, write_table
 
     to_screen = as_json is not None and str(as_json) == "-"
     outputs = [file for file in (None if to_screen else as_json, csv) if file is not None]
@@ -144,7 +144,7 @@ def predict(
         if csv is not None:
             write_table(entries, csv)
         if kept is not None and not resume:
-            from motionformer.predict.journal import remove_journal
+            from motionformer.inference.jobs import remove_journal
 
             remove_journal(kept.with_name(kept.name + ".journal"))
         if to_screen:
@@ -168,7 +168,7 @@ def _work(
     workers: int,
 ) -> "tuple[Work, dict[str, Any]]":
     """What is done with each video, and what is said about it in the files."""
-    from motionformer.predict.run import PredictTimelines, PredictVideos
+    from motionformer.inference.jobs import PredictTimelines, PredictVideos
 
     spec = predictor.spec
     if not timeline:
@@ -177,7 +177,7 @@ def _work(
         raise typer.BadParameter("every window reaches 0.", param_hint="--threshold")
 
     def draw(found: "Timeline") -> None:
-        from motionformer.predict.plot import draw_timeline
+        from motionformer.inference.pictures import draw_timeline
 
         if plot is not None:
             name = plot if plot.suffix else plot / f"{Path(found.video).name}.png"
@@ -189,7 +189,7 @@ def _work(
 
 def _identity(predictor: "Predictor") -> dict[str, Any]:
     """What an interrupted run must have been of to be gone on with."""
-    from motionformer.evaluation.fingerprint import model_fingerprint
+    from motionformer.inference.overlap import model_fingerprint
 
     return {
         "weights": model_fingerprint(predictor.model),

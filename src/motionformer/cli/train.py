@@ -101,7 +101,7 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
 def _print_result(finished: "FinishedRun", as_json: bool) -> None:
     import json
 
-    from motionformer.evaluation.intervals import show_share
+    from motionformer.inference.metrics import show_share
     from motionformer.training.card import which_epoch
 
     if as_json:

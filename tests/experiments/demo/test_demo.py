@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import RecipeError
-from motionformer.evaluation import Results
+from motionformer.inference import Results
 from motionformer.experiments.demo import Demo, make_videos, run_demo
 
 SMALL = (

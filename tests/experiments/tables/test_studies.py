@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import CheckpointError, RecipeError
-from motionformer.evaluation import evaluate, open_source
+from motionformer.inference import evaluate, open_source
 from motionformer.experiments.davis import evaluate as davis_evaluate
 from motionformer.experiments.davis import find_sequences
 from motionformer.experiments.davis.layout import Sequence

@@ -22,7 +22,7 @@ from motionformer.data import open_dataset
 from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
-from motionformer.evaluation import FileVideos, Results, evaluate, print_summary, write_reports
+from motionformer.inference import FileVideos, Results, evaluate, print_summary, write_reports
 from motionformer.experiments.demo.report import Facts, write_report
 from motionformer.trace import PathErrors, path_error
 from motionformer.training.recipe import Recipe, load_recipe

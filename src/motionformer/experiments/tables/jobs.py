@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.evaluation.intervals import show_share
+from motionformer.inference.metrics import show_share
 from motionformer.experiments.tables.experiments import Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 from motionformer.models.variants import VARIANTS

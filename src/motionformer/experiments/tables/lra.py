@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.evaluation.intervals import show_share
+from motionformer.inference.metrics import show_share
 from motionformer.experiments.lra import Result, Run, Splits, train
 from motionformer.experiments.lra.examples import Examples, fingerprint, spread
 from motionformer.experiments.lra.listops import make_listops

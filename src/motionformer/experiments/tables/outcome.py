@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Any, Literal
 
 from motionformer.errors import RecipeError
-from motionformer.evaluation.intervals import show_interval, wilson
+from motionformer.inference.metrics import show_interval, wilson
 from motionformer.experiments.tables.experiments import Experiment
 
 Scale = Literal["cpu", "paper"]

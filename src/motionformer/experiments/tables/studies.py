@@ -12,8 +12,8 @@ import torch
 
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
-from motionformer.evaluation import Results, evaluate, open_source
-from motionformer.evaluation.compare import Comparison, compare
+from motionformer.inference import Results, evaluate, open_source
+from motionformer.inference.compare import Comparison, compare
 from motionformer.experiments.lra.costs import PUBLISHED as ARENA_GMACS
 from motionformer.experiments.lra.costs import encoder_macs
 from motionformer.experiments.lra.model import COMPARED

@@ -1,0 +1,13 @@
+"""A model is used: predictions, timelines, features, evaluation. START HERE: `predictor.py`."""
+
+from motionformer.inference.classes import find_names
+from motionformer.inference.compare import Comparison, compare
+from motionformer.inference.evaluate import evaluate
+from motionformer.inference.features import FeatureExtractor, Features
+from motionformer.inference.inputs import Input, find_inputs
+from motionformer.inference.predictor import Predictor
+from motionformer.inference.report import confusion, print_summary, summarise, write_challenge, write_reports
+from motionformer.inference.results import ClassScore, Header, Prediction, Results
+from motionformer.inference.scorer import Scoring, Sigmoid, Softmax, average_views
+from motionformer.inference.timeline import Segment, Timeline
+from motionformer.inference.views import Entry, FileVideos, MotionVideos, VideoSource, open_source
