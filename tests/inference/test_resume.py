@@ -15,7 +15,7 @@ from motionformer.inference import Results, evaluate, open_source
 from motionformer.inference.overlap import video_stamps
 from motionformer.inference.evaluate import FOLDER
 from motionformer.inference.views import Entry
-from motionformer.files import stamp_video
+from motionformer.runs import stamp_video
 from motionformer.models import create_model
 from tests.inference.made import Linear, Numbers
 

@@ -87,7 +87,7 @@ def predict(
     from rich.console import Console
 
     from motionformer.inference.several import joined_processes
-    from motionformer.files import check_output, is_special
+    from motionformer.runs import check_output, is_special
     from motionformer.inference import Predictor, find_inputs
     from motionformer.inference.jobs import run
     from motionformer.inference.jobs import json_text, write_json, write_table
@@ -205,7 +205,7 @@ def _check_plot(plot: Path | None, num_videos: int) -> None:
         return
     from matplotlib.figure import Figure
 
-    from motionformer.files import check_output
+    from motionformer.runs import check_output
 
     if plot.suffix and num_videos > 1:
         raise typer.BadParameter(f"{num_videos} videos need a folder, not one picture.", param_hint="--plot")

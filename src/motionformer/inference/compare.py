@@ -15,7 +15,7 @@ from motionformer.inference.metrics import is_action_in_top, is_epic
 from motionformer.inference.metrics import paired_difference, wilson
 from motionformer.inference.metrics import is_in_top
 from motionformer.inference.results import Header, Results, write_atomically
-from motionformer.files import write_csv
+from motionformer.runs import write_csv
 
 ACTION = "action"
 UNLABELLED = -1

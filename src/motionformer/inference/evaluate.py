@@ -49,7 +49,7 @@ from pathlib import Path
 
 from motionformer.errors import EvaluationError
 from motionformer.inference.results import RESULTS, Header, Results
-from motionformer.files import GONE, is_stamp_of
+from motionformer.runs import GONE, is_stamp_of
 
 import json
 import logging

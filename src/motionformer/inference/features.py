@@ -46,7 +46,7 @@ from safetensors.numpy import save
 
 from motionformer.errors import EvaluationError
 from motionformer.inference.results import READ, write_atomically
-from motionformer.files import naming
+from motionformer.runs import naming
 from motionformer.video import ReadFacts
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ from typing import Any
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference.results import READ
 from motionformer.inference.several import find_processes
-from motionformer.files import stamp_video
+from motionformer.runs import stamp_video
 from motionformer.inference.inputs import Input
 
 What = Literal["class", "pooled", "tokens"]

@@ -13,7 +13,7 @@ from typing import Any
 from motionformer.data import Failure
 from motionformer.errors import VideoError
 from motionformer.inference.several import find_processes
-from motionformer.files import stamp_video
+from motionformer.runs import stamp_video
 from motionformer.inference.predictor import Predictor
 
 import json
@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from motionformer.errors import EvaluationError
-from motionformer.files import naming
+from motionformer.runs import naming
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from motionformer.inference.results import READ, write_atomically
-from motionformer.files import valid_json, write_csv
+from motionformer.runs import valid_json, write_csv
 
 Work = Callable[[Sequence[Path]], Iterator[Entry]]
 """Paths to entries, in order. An entry is plain values for JSON; that of a failed video has "failed"."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from motionformer.inference.views import VideoSource
-from motionformer.files import stamp_video
+from motionformer.runs import stamp_video
 
 UNKNOWN_OVERLAP = "unknown: the model does not carry a list of its training files"
 SHOWN = 10

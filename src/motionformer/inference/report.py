@@ -30,7 +30,7 @@ from rich.table import Table
 from motionformer.inference.classes import SINGLE
 from motionformer.inference.metrics import show_interval
 from motionformer.inference.results import Results, write_atomically
-from motionformer.files import write_csv
+from motionformer.runs import write_csv
 
 TOPS = (1, 5)
 Mask = Bool[np.ndarray, " n"]

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from motionformer.errors import EvaluationError
 from motionformer.inference.scorer import average_views
-from motionformer.files import atomic_write, write_csv
+from motionformer.runs import atomic_write, write_csv
 from motionformer.video import ReadFacts
 
 import json

@@ -16,7 +16,7 @@ import torch
 
 import motionformer
 from motionformer.inference.metrics import show_share
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import measure
 

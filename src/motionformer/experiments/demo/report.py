@@ -19,7 +19,7 @@ from motionformer.inference import Results, confusion
 from motionformer.inference.classes import SINGLE
 from motionformer.inference.metrics import show_interval
 from motionformer.inference.pictures import draw_confusion
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 from motionformer.models import Motionformer
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
