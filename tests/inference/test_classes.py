@@ -8,8 +8,8 @@ import pytest
 
 from motionformer import Predictor
 from motionformer.errors import AnnotationError, EvaluationError
-from motionformer.models import ModelConfig
 from motionformer.inference.classes import find_names, read_labels
+from motionformer.models import ModelConfig
 from tests.inference.conftest import make_model
 
 NAMES = ("wave", "clap", "jump", "run", "sit")
@@ -136,7 +136,7 @@ class TestReleased:
         first = next(iter(names))
         assert names[first][7] == f"{first} 7"
         assert note is not None
-        assert all(word in note for word in (*words, "go by number", "--labels"))
+        assert all(word in note for word in (*words, "are numbered", "--labels"))
 
     @pytest.mark.parametrize("file", ["k400.csv", "k400.json", "kinetics_classnames.json", "k400/train.csv"])
     def test_kinetics_in_alphabetical_order(self, file: str, classes: Path) -> None:
@@ -171,7 +171,7 @@ class TestReleased:
     def test_a_list_with_numbers_names_nothing(self, tmp_path: Path) -> None:
         file = tmp_path / "train.csv"
         file.write_text("".join(f"v{i}.mp4,{i}\n" for i in range(400)))
-        with pytest.raises(AnnotationError, match="by number, so it does not say what the classes are called"):
+        with pytest.raises(AnnotationError, match="by number: it has no names of classes"):
             find_names(self.config("released", 400), file)
 
     def test_other_models_take_nothing_from_there(self, classes: Path) -> None:

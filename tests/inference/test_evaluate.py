@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from motionformer.distributed import process_group
 from motionformer.errors import EvaluationError
 from motionformer.inference import Results, Sigmoid, evaluate
-from motionformer.inference.evaluate import FOLDER
-from motionformer.inference.evaluate import make_groups
-from motionformer.inference.several import joined_processes
+from motionformer.inference.evaluate import PARTS, _groups
 from motionformer.inference.views import ReadVideo
 from motionformer.models import ModelConfig
 from motionformer.video import ReadFacts
@@ -27,7 +26,7 @@ FILES = ("results.npz", "results.csv")
 
 def test_it_is_the_loop_over_single_clips() -> None:
     model, source = Linear(), Numbers()
-    found = evaluate(model, source, batch=4)
+    found = evaluate(model, source, batch_size=4)
     for index in range(len(source.entries)):
         for place, clip in enumerate(source.read(index)):  # type: ignore[arg-type]
             slow = model(clip[None]).softmax(-1)[0].detach().numpy()
@@ -58,15 +57,15 @@ def test_facts_survive_an_interruption(tmp_path: Path) -> None:
 
     expected = {i: ReadFacts(8, 2 + i % 2, i == 3) for i in range(11) if i != 4}
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Linear(), Told(fatal=7), batch=6, output=tmp_path, seconds_a_part=0.0)
-    assert evaluate(Linear(), Told(), batch=6, output=tmp_path).facts == expected
+        evaluate(Linear(), Told(fatal=7), batch_size=6, output=tmp_path)
+    assert evaluate(Linear(), Told(), batch_size=6, output=tmp_path).facts == expected
     assert Results.load(tmp_path).facts == expected
 
 
 @pytest.mark.parametrize(("batch", "largest"), [(1, 1), (4, 4), (6, 6), (13, 12), (100, 66)])
 def test_a_forward_pass_never_holds_more_than_the_batch(batch: int, largest: int) -> None:
     model = Linear()
-    evaluate(model, Numbers(), batch=batch)
+    evaluate(model, Numbers(), batch_size=batch)
     assert max(model.batches) == largest
     assert sum(model.batches) == 66
 
@@ -80,18 +79,18 @@ def test_the_model_is_left_as_it_was() -> None:
 
 
 def test_failed_videos_are_listed_and_have_no_scores() -> None:
-    found = evaluate(Linear(), Numbers(broken=[0, 1, 2, 7]), batch=18)
+    found = evaluate(Linear(), Numbers(broken=[0, 1, 2, 7]), batch_size=18)
     assert found.failures == dict.fromkeys([0, 1, 2, 7], "is broken")
     assert np.isnan(found.scores["class"][[0, 1, 2, 7]]).all()
     assert np.isfinite(found.scores["class"][found.readable]).all()
     assert found.labels["class"][7] == 0
-    whole = evaluate(Linear(), Numbers(), batch=18)
+    whole = evaluate(Linear(), Numbers(), batch_size=18)
     assert found.scores["class"][8] == pytest.approx(whole.scores["class"][8], abs=1e-6)
 
 
 def test_workers_change_nothing() -> None:
     source = Numbers(broken=[4])
-    one, two = (evaluate(Linear(), source, batch=4, num_workers=n) for n in (0, 2))
+    one, two = (evaluate(Linear(), source, batch_size=4, num_workers=n) for n in (0, 2))
     assert (one.scores["class"][one.readable] == two.scores["class"][two.readable]).all()
     assert one.failures == two.failures
 
@@ -111,11 +110,11 @@ def test_a_decoder_that_dies_is_an_error_and_what_was_done_is_kept(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("motionformer.inference.evaluate.load_groups", dying)
+        patch.setattr("motionformer.inference.evaluate._load_groups", dying)
         with pytest.raises(EvaluationError, match="a process that decodes videos died"):
-            evaluate(Linear(), Numbers(), batch=6, num_workers=1, output=tmp_path, seconds_a_part=0.0)
+            evaluate(Linear(), Numbers(), batch_size=6, num_workers=1, output=tmp_path)
     again = Numbers()
-    evaluate(Linear(), again, batch=6, output=tmp_path)
+    evaluate(Linear(), again, batch_size=6, output=tmp_path)
     assert again.read_indices == [7, 8, 9, 10]
 
 
@@ -134,36 +133,36 @@ def test_too_little_memory_says_what_to_do() -> None:
         def forward(self, clip: torch.Tensor) -> Any:
             raise torch.OutOfMemoryError
 
-    with pytest.raises(EvaluationError, match="6 clips do not fit into the memory of cpu: a smaller batch"):
-        evaluate(Large(), Numbers(), batch=6)
+    with pytest.raises(EvaluationError, match="6 clips do not fit into the memory of cpu; use a smaller batch"):
+        evaluate(Large(), Numbers(), batch_size=6)
 
 
 @pytest.mark.parametrize("fatal", [0, 1, 6, 10])
 def test_killed_and_continued_ends_with_the_same_bytes(tmp_path: Path, fatal: int) -> None:
-    evaluate(Linear(), Numbers(broken=[2, 8]), batch=12, output=tmp_path / "whole")
+    evaluate(Linear(), Numbers(broken=[2, 8]), batch_size=12, output=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Linear(), Numbers(broken=[2, 8], fatal=fatal), batch=12, output=tmp_path / "cut", seconds_a_part=0.0)
+        evaluate(Linear(), Numbers(broken=[2, 8], fatal=fatal), batch_size=12, output=tmp_path / "cut")
     assert not (tmp_path / "cut/results.npz").exists()
     again = Numbers(broken=[2, 8])
-    evaluate(Linear(), again, batch=12, output=tmp_path / "cut")
+    evaluate(Linear(), again, batch_size=12, output=tmp_path / "cut")
     assert again.read_indices == list(range(fatal - fatal % 2, 11))  # groups of two videos: a cut one is done again
     for file in FILES:
         assert filecmp.cmp(tmp_path / "whole" / file, tmp_path / "cut" / file, shallow=False)
-    assert not (tmp_path / "cut" / FOLDER).exists()
+    assert not (tmp_path / "cut" / PARTS).exists()
 
 
 def test_sigkill_in_the_middle(tmp_path: Path) -> None:
     def one() -> None:
-        evaluate(Linear(), Deadly(), batch=6, output=tmp_path / "cut", seconds_a_part=0.0)
+        evaluate(Linear(), Deadly(), batch_size=6, output=tmp_path / "cut")
 
     process = multiprocessing.get_context("fork").Process(target=one)
     process.start()
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
     again = Numbers()
-    evaluate(Linear(), again, batch=6, output=tmp_path / "cut")
+    evaluate(Linear(), again, batch_size=6, output=tmp_path / "cut")
     assert again.read_indices == [7, 8, 9, 10]
-    evaluate(Linear(), Numbers(), batch=6, output=tmp_path / "whole")
+    evaluate(Linear(), Numbers(), batch_size=6, output=tmp_path / "whole")
     for file in FILES:
         assert filecmp.cmp(tmp_path / "whole" / file, tmp_path / "cut" / file, shallow=False)
 
@@ -192,7 +191,7 @@ def test_another_evaluation_is_not_continued(tmp_path: Path, change: str, finish
         evaluate(Linear(), Numbers(), output=tmp_path)
     else:
         with pytest.raises(KeyboardInterrupt):
-            evaluate(Linear(), Numbers(fatal=9), output=tmp_path, seconds_a_part=0.0)
+            evaluate(Linear(), Numbers(fatal=9), output=tmp_path)
     model, source, options = Linear(), Numbers(), {}
     if change == "model":
         model.heads["class"].data[0, 0] += 1e-3
@@ -210,17 +209,17 @@ def test_another_evaluation_is_not_continued(tmp_path: Path, change: str, finish
 
 def test_a_damaged_part_is_done_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Linear(), Numbers(fatal=9), batch=6, output=tmp_path, seconds_a_part=0.0)
-    part = sorted((tmp_path / FOLDER).glob("*.npz"))[3]
+        evaluate(Linear(), Numbers(fatal=9), batch_size=6, output=tmp_path)
+    part = sorted((tmp_path / PARTS).glob("*.npz"))[3]
     part.write_bytes(part.read_bytes()[:100])
     again = Numbers()
-    evaluate(Linear(), again, batch=6, output=tmp_path)
+    evaluate(Linear(), again, batch_size=6, output=tmp_path)
     assert again.read_indices == [3, 9, 10]
     assert "is damaged" in caplog.text
 
 
 def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
-    evaluate(Linear(), Numbers(broken=[5]), batch=12, output=tmp_path / "one")
+    evaluate(Linear(), Numbers(broken=[5]), batch_size=12, output=tmp_path / "one")
     told = run_two_processes(_evaluate_among_two, tmp_path / "two")
     assert sorted(told) == [(0, [0, 1, 4, 5, 8, 9], 11), (1, [2, 3, 6, 7, 10], 11)]
     for file in FILES:
@@ -228,9 +227,9 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
 
 
 def _evaluate_among_two(output: Path) -> tuple[int, list[int], int]:
-    with joined_processes(torch.device("cpu")) as processes:
+    with process_group(torch.device("cpu")) as processes:
         source = Numbers(broken=[5])
-        found = evaluate(Linear(), source, batch=12, output=output)
+        found = evaluate(Linear(), source, batch_size=12, output=output)
         return processes.rank, source.read_indices, len(found)
 
 
@@ -238,18 +237,18 @@ def test_one_process_goes_on_where_two_were_killed(tmp_path: Path) -> None:
     told = run_two_processes(_be_cut_short, tmp_path / "cut")
     assert told == [None, None]
     again = Numbers()
-    evaluate(Linear(), again, batch=12, output=tmp_path / "cut")
-    evaluate(Linear(), Numbers(), batch=12, output=tmp_path / "whole")
+    evaluate(Linear(), again, batch_size=12, output=tmp_path / "cut")
+    evaluate(Linear(), Numbers(), batch_size=12, output=tmp_path / "whole")
     assert again.read_indices == [6, 7, 10]  # of the second process; the first had done its share
     for file in FILES:
         assert filecmp.cmp(tmp_path / "whole" / file, tmp_path / "cut" / file, shallow=False)
 
 
 def _be_cut_short(output: Path) -> None:
-    with joined_processes(torch.device("cpu")) as processes:
-        first = processes.is_first
+    with process_group(torch.device("cpu")) as processes:
+        first = processes.is_zero
         with pytest.raises((KeyboardInterrupt, RuntimeError)):  # the other one's end is the first one's error
-            evaluate(Linear(), Numbers(fatal=None if first else 6), batch=12, output=output, seconds_a_part=0.0)
+            evaluate(Linear(), Numbers(fatal=None if first else 6), batch_size=12, output=output)
 
 
 def test_all_processes_refuse_together(tmp_path: Path) -> None:
@@ -259,7 +258,7 @@ def test_all_processes_refuse_together(tmp_path: Path) -> None:
 
 
 def _be_refused(output: Path) -> str:
-    with joined_processes(torch.device("cpu")):
+    with process_group(torch.device("cpu")):
         try:
             evaluate(Linear(), Numbers(views=1), output=output)
         except EvaluationError:
@@ -303,15 +302,15 @@ def test_several_heads_and_several_labels() -> None:
 def test_outputs_that_are_no_numbers_are_refused() -> None:
     model = Linear()
     model.heads["class"].data[0, 0] = float("nan")
-    with pytest.raises(EvaluationError, match="not a number"):
+    with pytest.raises(EvaluationError, match="is not finite"):
         evaluate(model, Numbers())
 
 
 def test_groups_hold_every_video_once() -> None:
     for count in (0, 1, 7, 16):
         for size in (0, 1, 3, 20):
-            assert [index for group in make_groups(count, size) for index in group] == list(range(count))
-    assert make_groups(7, 3, frozenset({0, 1, 2, 4})) == [[3, 5], [6]]
+            assert [index for group in _groups(count, size) for index in group] == list(range(count))
+    assert _groups(7, 3, frozenset({0, 1, 2, 4})) == [[3, 5], [6]]
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", None])

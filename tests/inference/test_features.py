@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from motionformer.errors import EvaluationError
-from motionformer.models import Motionformer
 from motionformer.inference import FeatureExtractor, Features, Input
-from motionformer.inference.features import read_features, write_features
-from motionformer.inference.features import extract_all, output_files
-from motionformer.inference.reader import ViewReader
+from motionformer.inference.features import _output_files, extract_all, read_features, write_features
+from motionformer.inference.reader import ClipReader
+from motionformer.models import Motionformer
 from motionformer.video import open_video
 from tests.inference.conftest import make_model
 
@@ -50,9 +49,9 @@ def test_masked_tokens_change_nothing(attention: str, what: str) -> None:
 
 def test_segments(model: Motionformer, clip: Path) -> None:
     """40 frames at 30 a second in segments of 0.4 s: 12 frames each, and the rest."""
-    found = FeatureExtractor(model, what="tokens", segments=0.4, batch=3)(clip)
+    found = FeatureExtractor(model, what="tokens", segments=0.4, batch_size=3)(clip)
     np.testing.assert_allclose(found.times * 30, [[0, 12], [12, 24], [24, 36], [28, 40]], atol=1e-9)
-    reader = ViewReader(FeatureExtractor(model).spec)
+    reader = ClipReader(FeatureExtractor(model).spec)
     with open_video(clip) as video:
         for start, values in zip((0, 12, 24, 28), found.values, strict=True):
             frames = video.read([start + i for i in (1, 4, 7, 10)])  # the middles of four equal parts
@@ -107,7 +106,7 @@ def test_refuses_nonsense(model: Motionformer, tmp_path: Path) -> None:
     for options, message in (
         ({"block": 2}, "blocks are 0 to 1, or 'last'"),
         ({"hop": 1.0}, "say how long segments are"),
-        ({"batch": 0}, "at least one segment"),
+        ({"batch_size": 0}, "`batch_size` .0. must be at least 1"),
     ):
         with pytest.raises(EvaluationError, match=message):
             FeatureExtractor(model, **options)
@@ -117,7 +116,7 @@ def test_refuses_nonsense(model: Motionformer, tmp_path: Path) -> None:
         FeatureExtractor(model).encode(CLIPS, torch.ones(3, 2, 2, 2, dtype=torch.bool))
     same = [Input(Path("x/a.mp4"), "a.mp4"), Input(Path("y/a.mp4"), "a.mp4")]
     with pytest.raises(EvaluationError, match="would both be written to"):
-        output_files(same, tmp_path, "npz")
+        _output_files(same, tmp_path, "npz")
 
 
 @pytest.mark.parametrize("what", ["class", "pooled", "tokens"])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from motionformer.models import Motionformer
 from motionformer.inference import FeatureExtractor, Predictor
+from motionformer.models import Motionformer
 from motionformer.video import open_video
 
 Maker = Callable[[torch.Tensor], Any]

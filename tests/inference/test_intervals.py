@@ -7,13 +7,13 @@ import pytest
 
 from motionformer.inference.metrics import (
     Z,
+    mean_average_precision,
     mean_average_precision_interval,
-    mean_of_shares,
+    mean_of_proportions,
     paired_difference,
     show_share,
     wilson,
 )
-from motionformer.inference.metrics import mean_average_precision
 
 # Newcombe, Two-sided confidence intervals for the single proportion, Statistics in Medicine 17 (1998), table I,
 # method 3
@@ -56,14 +56,14 @@ def test_the_mean_of_classes_holds_the_truth_as_often_as_it_says() -> None:
         held = 0
         for _ in range(400):
             truth = np.clip(rng.normal(0.8, 0.15, num_classes), 0, 1)
-            low, high = mean_of_shares(rng.binomial(videos, truth).tolist(), [videos] * num_classes)
+            low, high = mean_of_proportions(rng.binomial(videos, truth).tolist(), [videos] * num_classes)
             held += low <= truth.mean() <= high
         assert 0.92 <= held / 400 <= 0.99
     # classes that differ, and videos of a class that hardly do: surer than the same mean of equal classes
-    sharp, even = mean_of_shares([39, 1] * 5, [40, 40] * 5), mean_of_shares([20, 20] * 5, [40, 40] * 5)
+    sharp, even = mean_of_proportions([39, 1] * 5, [40, 40] * 5), mean_of_proportions([20, 20] * 5, [40, 40] * 5)
     assert sharp[1] - sharp[0] < 0.8 * (even[1] - even[0])
-    assert mean_of_shares([4] * 5, [4] * 5) == wilson(20, 20)
-    assert mean_of_shares([3, 0], [4, 0]) == pytest.approx(mean_of_shares([3], [4]))  # a class without videos
+    assert mean_of_proportions([4] * 5, [4] * 5) == wilson(20, 20)
+    assert mean_of_proportions([3, 0], [4, 0]) == pytest.approx(mean_of_proportions([3], [4]))  # a class without videos
 
 
 def test_paired_difference_as_published() -> None:

@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
-from motionformer.errors import EvaluationError, VideoError
-from motionformer.models import Motionformer
+from motionformer.errors import OutputError, VideoError
 from motionformer.inference import Predictor, find_inputs
-from motionformer.inference.jobs import Journal
-from motionformer.inference.jobs import PredictVideos, failed, run
-from motionformer.inference.jobs import json_text, write_json, write_table
+from motionformer.inference.jobs import (
+    failed_entry,
+    predict_videos,
+    predictions_json,
+    run_job,
+    write_predictions_csv,
+)
+from motionformer.models import Motionformer
+from motionformer.runs import Journal
 
 HEADER = {"model": "x"}
 
@@ -34,7 +39,11 @@ class Recorded:
             if len(self.done) == self.stop_after:
                 raise KeyboardInterrupt
             self.done.append(path.name)
-            yield failed(path, "broken") if "bad" in path.name else {"video": str(path), "size": path.stat().st_size}
+            yield (
+                failed_entry(path, "broken")
+                if "bad" in path.name
+                else {"video": str(path), "size": path.stat().st_size}
+            )
 
 
 @pytest.fixture
@@ -46,18 +55,18 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def test_resumed_is_uninterrupted(files: list[Path], tmp_path: Path) -> None:
-    whole = run(files, Recorded(), header=HEADER)
+    whole = run_job(files, Recorded(), header=HEADER)
     journal = tmp_path / "journal"
     with pytest.raises(KeyboardInterrupt):
-        run(files, Recorded(stop_after=3), header=HEADER, journal=journal)
+        run_job(files, Recorded(stop_after=3), header=HEADER, journal=journal)
     lines = (journal / "0000.jsonl").read_bytes()
     assert lines.count(b"\n") == 4
     (journal / "0000.jsonl").write_bytes(lines[:-7])  # torn in the middle of the third video
     again = Recorded()
-    assert run(files, again, header=HEADER, journal=journal, resume=True) == whole
+    assert run_job(files, again, header=HEADER, journal=journal, resume=True) == whole
     assert again.done == ["c", "d ü", "e"]
     nothing = Recorded()
-    assert run(files, nothing, header=HEADER, journal=journal, resume=True) == whole
+    assert run_job(files, nothing, header=HEADER, journal=journal, resume=True) == whole
     assert nothing.done == []
 
 
@@ -65,48 +74,48 @@ def test_killed_and_resumed(files: list[Path], tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from motionformer.inference.jobs import run
+from motionformer.inference.jobs import run_job
 def work(paths):
     for number, path in enumerate(paths):
         if number == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         yield {{"video": str(path), "size": path.stat().st_size}}
 paths = [Path(name) for name in {[str(path) for path in files]!r}]
-run(paths, work, header={HEADER!r}, journal=Path({str(tmp_path / "j")!r}))
+run_job(paths, work, header={HEADER!r}, journal=Path({str(tmp_path / "j")!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == -signal.SIGKILL, done.stderr
     again = Recorded()
-    run(files, again, header=HEADER, journal=tmp_path / "j", resume=True)
+    run_job(files, again, header=HEADER, journal=tmp_path / "j", resume=True)
     assert again.done == ["c", "d ü", "e"]
 
 
 def test_changed_and_new_files_are_done(files: list[Path], tmp_path: Path) -> None:
-    run(files[:4], Recorded(), header=HEADER, journal=tmp_path / "j")
+    run_job(files[:4], Recorded(), header=HEADER, journal=tmp_path / "j")
     files[2].write_bytes(b"longer than before")
     again = Recorded()
-    found = run(files, again, header=HEADER, journal=tmp_path / "j", resume=True)
+    found = run_job(files, again, header=HEADER, journal=tmp_path / "j", resume=True)
     assert again.done == ["c", "e"]
     assert found[2]["size"] == 18
     fresh = Recorded()
-    run(files, fresh, header=HEADER, journal=tmp_path / "j")
+    run_job(files, fresh, header=HEADER, journal=tmp_path / "j")
     assert len(fresh.done) == 5, "without resume everything is done again"
 
 
 def test_another_run_is_refused(files: list[Path], tmp_path: Path) -> None:
-    run(files, Recorded(), header={"model": "x", "views": 3}, journal=tmp_path / "j")
-    with pytest.raises(EvaluationError, match="of another run: views differ"):
-        run(files, Recorded(), header={"model": "x", "views": 2}, journal=tmp_path / "j", resume=True)
+    run_job(files, Recorded(), header={"model": "x", "views": 3}, journal=tmp_path / "j")
+    with pytest.raises(OutputError, match=r"of another run: views \(3 there, 2 now\)"):
+        run_job(files, Recorded(), header={"model": "x", "views": 2}, journal=tmp_path / "j", resume=True)
 
 
 def test_a_damaged_line_is_done_again(files: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run(files, Recorded(), header=HEADER, journal=tmp_path / "j")
+    run_job(files, Recorded(), header=HEADER, journal=tmp_path / "j")
     file = tmp_path / "j" / "0000.jsonl"
     lines = file.read_bytes().split(b"\n")
     lines[2] = b"{garbage"
     file.write_bytes(b"\n".join(lines))
     again = Recorded()
-    run(files, again, header=HEADER, journal=tmp_path / "j", resume=True)
+    run_job(files, again, header=HEADER, journal=tmp_path / "j", resume=True)
     assert again.done == ["bad"]
     assert "0000.jsonl:3 is damaged" in caplog.text
 
@@ -124,13 +133,11 @@ def test_a_full_disk_names_the_journal(tmp_path: Path) -> None:
 
 def test_files_for_scripts(model: Motionformer, folder: Path, tmp_path: Path) -> None:
     paths = [one.path for one in find_inputs([folder])]
-    entries = run(paths, PredictVideos(Predictor(model, views=1, crops=1), top=2), header=HEADER)
-    write_json(entries, {"model": "m"}, tmp_path / "r.json")
-    read = json.loads((tmp_path / "r.json").read_text())
+    entries = run_job(paths, lambda some: predict_videos(Predictor(model, views=1, crops=1), some, top=2))
+    read = json.loads(predictions_json(entries, {"model": "m"}))
     assert read["model"] == "m"
     assert read["predictions"] == entries
-    assert json_text(entries, {"model": "m"}) == (tmp_path / "r.json").read_text()
-    write_table(entries, tmp_path / "r.csv")
+    write_predictions_csv(entries, tmp_path / "r.csv")
     lines = (tmp_path / "r.csv").read_text().splitlines()
     assert len(lines) == 1 + 4 * 2 + 1
     assert sum("Invalid data" in line for line in lines) == 1

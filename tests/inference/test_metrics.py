@@ -95,7 +95,7 @@ def test_accuracy_by_views_is_the_loop() -> None:
     scores = random_scores(40, 4, 3, 5)
     labels = np.random.default_rng(2).integers(0, 5, 40)
     found = metrics.accuracy_by_views(scores, labels)
-    views, crops = metrics.spread_order(4), metrics.spread_order(3)
+    views, crops = metrics._spread_order(4), metrics._spread_order(3)
     for m in range(4):
         for j in range(3):
             right = 0
@@ -107,10 +107,10 @@ def test_accuracy_by_views_is_the_loop() -> None:
 
 
 def test_views_are_spread() -> None:
-    assert metrics.spread_order(1) == [0]
-    assert metrics.spread_order(3) == [1, 0, 2]  # the centre crop alone first
-    assert metrics.spread_order(10)[:3] == [4, 9, 0]
-    assert sorted(metrics.spread_order(10)) == list(range(10))
+    assert metrics._spread_order(1) == [0]
+    assert metrics._spread_order(3) == [1, 0, 2]  # the centre crop alone first
+    assert metrics._spread_order(10)[:3] == [4, 9, 0]
+    assert sorted(metrics._spread_order(10)) == list(range(10))
 
 
 def test_map_is_the_loop() -> None:

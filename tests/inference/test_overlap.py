@@ -124,7 +124,7 @@ def test_what_chose_the_epoch_and_what_is_not_known_is_told(videos: Path) -> Non
     model = tiny()
     model.training_data = TrainingData(VideoSet(), video_set(records[:3])[0], 2, ("k400",))
     note = run(model, source_of(model, videos)).overlap["note"]
-    assert "3 chose the epoch that was kept: the figure is optimistic" in note
+    assert "3 chose the epoch that was kept: the metric is optimistic" in note
     assert "the list of its training videos lacks 2" in note
     assert "it started from k400, of unknown training videos" in note
 

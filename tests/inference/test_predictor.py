@@ -14,10 +14,9 @@ import torch
 from motionformer import Predictor
 from motionformer.data import Annotations, Failure, Record
 from motionformer.errors import EvaluationError, VideoError
-from motionformer.inference import FileVideos, evaluate
+from motionformer.inference import FileVideos, Prediction, evaluate
+from motionformer.inference.reader import ClipReader, Views
 from motionformer.models import Motionformer
-from motionformer.inference import Prediction
-from motionformer.inference.reader import ViewReader, Views
 from motionformer.video import open_video
 from motionformer.video.transforms import eval_transform
 from tests.inference.conftest import make_model
@@ -47,8 +46,10 @@ def test_equal_to_evaluation(model: Motionformer, clip: Path) -> None:
 
 @pytest.mark.parametrize("batch", [1, 4, 100])
 def test_the_batch_does_not_matter(model: Motionformer, clip: Path, batch: int) -> None:
-    expected = Predictor(model, batch=8)(clip)
-    np.testing.assert_allclose(Predictor(model, batch=batch)(clip).scores["class"], expected.scores["class"], atol=1e-6)
+    expected = Predictor(model, batch_size=8)(clip)
+    np.testing.assert_allclose(
+        Predictor(model, batch_size=batch)(clip).scores["class"], expected.scores["class"], atol=1e-6
+    )
 
 
 def test_frames_and_paths(model: Motionformer, clip: Path) -> None:
@@ -76,11 +77,11 @@ def test_a_broken_video_stops_nobody(model: Motionformer, folder: Path, num_work
         list(predictor(paths))
 
 
-def read_or_die(reader: ViewReader, path: Path) -> Views:
+def read_or_die(reader: ClipReader, path: Path) -> Views:
     """At module level, so that a fresh process finds it."""
     if path.name == "deadly.mp4":
         os._exit(3)
-    return ViewReader.read(reader, path)
+    return ClipReader.read(reader, path)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -141,20 +142,20 @@ def test_nameless_classes_are_said_once(clip: Path, caplog: pytest.LogCaptureFix
         predictor = Predictor(make_model(labels=None), views=1)
         assert predictor(clip).label.startswith("class ")
         predictor(clip)
-    assert [record.message for record in caplog.records if "go by number" in record.message] != []
+    assert [record.message for record in caplog.records if "are numbered" in record.message] != []
     assert len(caplog.records) == 1
 
 
 def test_refuses_nonsense(model: Motionformer, clip: Path) -> None:
-    with pytest.raises(EvaluationError, match=r"crops is 1 \(the centre\) or 3"):
+    with pytest.raises(EvaluationError, match=r"must be 1 \(the centre\) or 3"):
         Predictor(model, crops=2)
-    with pytest.raises(EvaluationError, match="at least one clip, not 0"):
-        Predictor(model, batch=0)
+    with pytest.raises(EvaluationError, match="must be at least 1"):
+        Predictor(model, batch_size=0)
     with pytest.raises(EvaluationError, match="no classes"):
         Predictor(make_model(num_classes=0, labels=None))
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
-    with pytest.raises(EvaluationError, match="not a number"):
+    with pytest.raises(EvaluationError, match="is not finite"):
         Predictor(model)(clip)
 
 

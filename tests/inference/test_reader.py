@@ -7,8 +7,8 @@ import torch
 
 from motionformer.data import Annotations, Record
 from motionformer.inference import FileVideos
-from motionformer.inference import views as views_module
-from motionformer.inference.reader import ViewReader
+from motionformer.inference import reader as reader_module
+from motionformer.inference.reader import ClipReader
 from motionformer.video import open_video
 from tests.inference.conftest import CONFIG, make_model
 from tests.video.numbered import read_number, write_lying_video
@@ -27,7 +27,7 @@ SPECS = [
 def test_equal_to_the_data_pipeline(changes: dict, clip: Path) -> None:
     spec = make_model(**changes).config.input
     expected = FileVideos(Annotations((Record(clip),), (), "one"), spec).read(0).views
-    reader = ViewReader(spec)
+    reader = ClipReader(spec)
     found = torch.stack(list(reader.clips(reader.read(clip), CPU)))
     assert torch.equal(found, expected)
     assert found.shape[0] == (1 if spec.sampling == "segments" else spec.views) * spec.crops
@@ -38,7 +38,7 @@ def test_a_number_of_frames_that_was_wrong(sampling: str, frames: int, tmp_path:
     """20 frames are announced, two of which do not exist."""
     path = write_lying_video(tmp_path / "x.mp4", num_frames=18, places=(7, 12))
     spec = make_model(sampling=sampling, frames=frames, stride=1, views=1, crops=1, height=64, width=96).config.input
-    reader = ViewReader(spec)
+    reader = ClipReader(spec)
     views = reader.read(path)
     assert [read_number(frame) for frame in views.frames] == list(range(18))
     from_list = FileVideos(Annotations((Record(path),), (), "one"), spec).read(0).views
@@ -46,16 +46,16 @@ def test_a_number_of_frames_that_was_wrong(sampling: str, frames: int, tmp_path:
 
 
 def test_reading_in_pieces_changes_nothing(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = ViewReader(CONFIG.input)
+    reader = ClipReader(CONFIG.input)
     whole = reader.read(clip)
-    monkeypatch.setattr(views_module, "AT_ONCE", 3 * 64 * 96 * 2)  # two frames
+    monkeypatch.setattr(reader_module, "BYTES_AT_ONCE", 3 * 64 * 96 * 2)  # two frames
     pieces = reader.read(clip)
     assert torch.equal(whole.frames, pieces.frames)
     assert whole.shown == pieces.shown
 
 
 def test_frames_are_as_good_as_a_file(clip: Path) -> None:
-    reader = ViewReader(CONFIG.input)
+    reader = ClipReader(CONFIG.input)
     with open_video(clip) as video:
         frames, fps = video.read(range(video.metadata.num_frames)), video.metadata.fps
     from_file, from_frames = reader.read(clip), reader.take(frames, fps)
@@ -66,5 +66,5 @@ def test_frames_are_as_good_as_a_file(clip: Path) -> None:
 
 def test_times_of_views(clip: Path) -> None:
     """40 frames at 30 a second; a clip spans 3 · 3 + 1 = 10 of them."""
-    times = ViewReader(CONFIG.input).read(clip).times
+    times = ClipReader(CONFIG.input).read(clip).times
     assert times == [(0.0, 10 / 30), (15 / 30, 25 / 30), (1.0, 40 / 30)]

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data import Annotations, ClipReader, Record, eval_sampler, middle_sampler, open_dataset, train_sampler
+from motionformer.inference import FeatureExtractor, Predictor
+from motionformer.inference.reader import ClipReader
+from motionformer.inference.timeline import even_windows, slide
 from motionformer.inference.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
-from motionformer.inference import FeatureExtractor, Predictor
-from motionformer.inference.reader import ViewReader
-from motionformer.inference.timeline import even_windows, slide
 from motionformer.trace.clip import open_clip
 from motionformer.trace.query import find_geometry
 from motionformer.training.advice import Hardware, VideoFacts, Wishes, finetune_recipe
@@ -60,7 +60,7 @@ def literal(video: Path, spec: InputSpec) -> Tensor:
 
 def test_predictor_and_evaluation_read_what_the_release_reads(video: Path) -> None:
     expected = literal(video, SPEC)
-    reader = ViewReader(SPEC)
+    reader = ClipReader(SPEC)
     predicted = torch.stack(list(reader.clips(reader.read(video), torch.device("cpu"))))
     torch.testing.assert_close(predicted, expected, atol=1e-5, rtol=0)
     evaluated = FileVideos(Annotations((Record(video, 0),), ("a",), "x"), SPEC).read(0)
@@ -69,7 +69,7 @@ def test_predictor_and_evaluation_read_what_the_release_reads(video: Path) -> No
 
 
 def test_uniform_reads_other_clips(video: Path) -> None:
-    reader = ViewReader(InputSpec(frames=4, stride=4, height=32, width=32, views=3, crops=3))
+    reader = ClipReader(InputSpec(frames=4, stride=4, height=32, width=32, views=3, crops=3))
     found = torch.stack(list(reader.clips(reader.read(video), torch.device("cpu"))))
     assert (found - literal(video, SPEC)).abs().mean() > 0.01
 
@@ -90,7 +90,7 @@ def test_recorded_tensors_of_the_release(name: str, shared: Path) -> None:
     case = json.loads((folder / "pixels_index.json").read_text())[name]
     shape = {"frames": case["frames"], "stride": case["stride"], "height": case["size"], "width": case["size"]}
     spec = InputSpec(**shape, views=case["views"], crops=3, protocol="released")
-    reader, path = ViewReader(spec), shared / "data" / "clips" / name
+    reader, path = ClipReader(spec), shared / "data" / "clips" / name
     with open_video(path) as opened:
         chosen = reader.sampler(opened.clock)
     assert chosen == [case["views_all"][str(view)]["frame_indices"] for view in range(case["views"])]
@@ -177,9 +177,9 @@ def test_one_crop_of_segments_is_the_first(tmp_path: Path) -> None:
     """The Something-Something program takes the left or upper crop where it takes one; the Kinetics one the centre."""
     video = write_video(tmp_path / "x.mp4", num_frames=12)
     spec = InputSpec(frames=4, height=32, width=32, sampling="segments", views=1, crops=1, protocol="released")
-    reader = ViewReader(spec)
+    reader = ClipReader(spec)
     (one,) = reader.clips(reader.read(video), torch.device("cpu"))
-    three = ViewReader(InputSpec(**{**spec.__dict__, "crops": 3}))
+    three = ClipReader(InputSpec(**{**spec.__dict__, "crops": 3}))
     left, *_ = three.clips(three.read(video), torch.device("cpu"))
     assert torch.equal(one, left)
 

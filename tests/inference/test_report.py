@@ -19,9 +19,8 @@ from motionformer.inference import (
     write_challenge,
     write_reports,
 )
-from motionformer.inference.metrics import best_actions, is_action_in_top
-from motionformer.inference.metrics import mean_of_shares, wilson
-from motionformer.inference.pictures import draw_confusion, draw_pictures, draw_precision
+from motionformer.inference.metrics import best_actions, is_action_in_top, mean_of_proportions, wilson
+from motionformer.inference.pictures import _draw_precision, draw_confusion, draw_pictures
 from tests.inference.made import made_results, random_scores
 
 LABELS = np.arange(30) % 6
@@ -147,14 +146,14 @@ def test_several_labels_give_map(tmp_path: Path) -> None:
 
 def test_dollars_in_names_are_dollars(tmp_path: Path) -> None:
     confused = draw_confusion(np.eye(2, dtype=np.int64), ("$_$", "US$5"))
-    ranked = draw_precision([{"class": "$_$", "videos": 1, "average_precision": 0.5}], 0.5)
+    ranked = _draw_precision([{"class": "$_$", "videos": 1, "average_precision": 0.5}], 0.5)
     for number, figure in enumerate((confused, ranked)):
         figure.savefig(tmp_path / f"{number}.png")
 
 
 def test_the_picture_of_many_classes_shows_the_worst() -> None:
     classes = [{"class": f"c{i}", "videos": int(i != 3), "average_precision": i / 100} for i in range(50)]
-    axes = draw_precision(classes, 0.25).axes[0]
+    axes = _draw_precision(classes, 0.25).axes[0]
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert (len(names), names[0], names[-1]) == (40, "c40 (1)", "c0 (1)")
     assert axes.get_title() == "mean 25.0 %; the 40 worst of 49 classes"
@@ -224,7 +223,7 @@ def test_intervals_are_those_of_the_counts() -> None:
         assert (sure["top1"]["correct"], sure["top1"]["videos"]) == (sum(right), len(right))
         assert (sure["top1"]["low"], sure["top1"]["high"]) == wilson(sum(right), len(right))
         by_class = [[r for i, r in zip(rows, right, strict=True) if labels[i] == k] for k in range(scores.shape[1])]
-        wanted = mean_of_shares([sum(of) for of in by_class], [len(of) for of in by_class])
+        wanted = mean_of_proportions([sum(of) for of in by_class], [len(of) for of in by_class])
         assert (sure["mean_class"]["low"], sure["mean_class"]["high"]) == pytest.approx(wanted)
         if which == "all":
             assert [(one["low"], one["high"]) for one in found["classes"]] == [

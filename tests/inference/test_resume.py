@@ -12,11 +12,11 @@ from motionformer.data import Failure
 from motionformer.data.motion import write_videos
 from motionformer.errors import EvaluationError
 from motionformer.inference import Results, evaluate, open_source
+from motionformer.inference.evaluate import PARTS
 from motionformer.inference.overlap import video_stamps
-from motionformer.inference.evaluate import FOLDER
 from motionformer.inference.views import Entry
-from motionformer.runs import stamp_video
 from motionformer.models import create_model
+from motionformer.runs import stamp_video
 from tests.inference.made import Linear, Numbers
 
 
@@ -43,11 +43,11 @@ def write_files(folder: Path, first: int = 0) -> Path:
 def begin(source: Files, output: Path, *, finished: bool) -> None:
     """An evaluation in parts of one video, all done or cut before video 9."""
     if finished:
-        evaluate(Linear(), source, batch=6, output=output)
+        evaluate(Linear(), source, batch_size=6, output=output)
         return
     source.fatal = 9
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Linear(), source, batch=6, output=output, seconds_a_part=0.0)
+        evaluate(Linear(), source, batch_size=6, output=output)
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -89,14 +89,14 @@ def test_a_repaired_video_is_tried_again_and_no_other(
     begin(Files(folder), out, finished=finished)
     (folder / "4.txt").write_text("4")
     again = Files(folder)
-    found = evaluate(Linear(), again, batch=6, output=out)
+    found = evaluate(Linear(), again, batch_size=6, output=out)
     assert again.read_indices == ([4] if finished else [4, 9, 10])
     assert ("have changed since are tried again" in capfd.readouterr().err) == finished
-    whole = evaluate(Linear(), Files(folder), batch=6)
+    whole = evaluate(Linear(), Files(folder), batch_size=6)
     assert not found.failures
     np.testing.assert_array_equal(Results.load(out).scores["class"], whole.scores["class"])
-    assert not (out / FOLDER).exists()
-    evaluate(Linear(), again, batch=6, output=out)
+    assert not (out / PARTS).exists()
+    evaluate(Linear(), again, batch_size=6, output=out)
     assert len(again.read_indices) == (1 if finished else 3)
 
 
@@ -111,7 +111,7 @@ def test_repaired_and_cut_short_again(tmp_path: Path) -> None:
     begin(Files(folder), out, finished=False)
     assert set(Results.load(out).failures) == {4, 9}
     last = Files(folder)
-    assert not evaluate(Linear(), last, batch=6, output=out).failures
+    assert not evaluate(Linear(), last, batch_size=6, output=out).failures
     assert last.read_indices == [9]
 
 
@@ -134,7 +134,7 @@ def test_results_without_stamps_are_taken_as_they_are(tmp_path: Path, finished: 
         np.savez(file, **kept)
     (folder / "0.txt").write_text("100")
     again = Files(folder)
-    evaluate(Linear(), again, batch=6, output=out)
+    evaluate(Linear(), again, batch_size=6, output=out)
     assert again.read_indices == ([] if finished else [9, 10])
 
 

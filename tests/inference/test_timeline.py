@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from motionformer.errors import EvaluationError, VideoError
-from motionformer.models import Motionformer
 from motionformer.inference import FeatureExtractor, Prediction, Predictor, Timeline
 from motionformer.inference.pictures import _clock, _step, draw_timeline
-from motionformer.inference.reader import ViewReader
+from motionformer.inference.reader import ClipReader
+from motionformer.models import Motionformer
 from motionformer.video import open_video, stream
 from motionformer.video.sample import ClipPlan, sliding_windows
 from tests.inference.conftest import make_model
@@ -42,7 +42,7 @@ def test_seconds_of_a_variable_rate_are_those_of_its_frames(model: Motionformer,
     path = write_video(tmp_path / "x.mkv", num_frames=40, times=times, tick=Fraction(1, 1000))
     seconds = [time / 1000 for time in times]
     for batch in (1, 30):
-        found = Predictor(model, crops=1, batch=batch).timeline(path).windows
+        found = Predictor(model, crops=1, batch_size=batch).timeline(path).windows
         assert len(found) > 2
         for one, after in pairwise(found):
             assert one.start in seconds
@@ -52,7 +52,7 @@ def test_seconds_of_a_variable_rate_are_those_of_its_frames(model: Motionformer,
     assert len(clips.times) > 1
     assert set(clips.times[:-1].flatten().tolist()) <= set(seconds)
     assert clips.times[-1, 0] in seconds
-    views = ViewReader(model.config.input).read(path)
+    views = ClipReader(model.config.input).read(path)
     assert {start for start, _ in views.times} <= set(seconds)
 
 

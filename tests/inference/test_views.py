@@ -125,8 +125,8 @@ def test_different_clips_of_the_benchmark_have_different_names() -> None:
         ("motion:easy:many", {}, "'many' is not a number of clips"),
         ("motion:easy", {"split": "all"}, "no split 'all'"),
         ("motion:easy", {"views": 2}, "is one view"),
-        ("videos", {"crops": 2}, "crops is 1"),
-        ("videos", {"views": 0}, "at least one view"),
+        ("videos", {"crops": 2}, "`crops` .2. must be 1"),
+        ("videos", {"views": 0}, "`views` .0. must be at least 1"),
     ],
 )
 def test_nonsense_is_refused(videos: Path, data: str, options: dict[str, object], message: str) -> None:

@@ -8,10 +8,9 @@ from fractions import Fraction
 import pytest
 
 from motionformer.errors import EvaluationError
+from motionformer.inference import timeline as live
+from motionformer.inference.timeline import Windows, even_windows, latest_windows, model_windows, slide
 from motionformer.models import InputSpec
-from motionformer.inference import live
-from motionformer.inference.timeline import latest_windows
-from motionformer.inference.timeline import Windows, even_windows, model_windows, slide
 from motionformer.video.sample import ClipPlan, segment_indices, sliding_windows
 
 
@@ -74,11 +73,13 @@ def test_nothing_and_nonsense() -> None:
     assert list(slide([], even_windows(InputSpec(frames=4), 30.0, 1.0))) == []
     segments = InputSpec(sampling="segments")
     for wrong in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(EvaluationError, match=f"hop is a number of seconds above 0, not {wrong:g}"):
+        with pytest.raises(EvaluationError, match=rf"hop \({wrong:g}\) must be a number of seconds above 0"):
             model_windows(InputSpec(), 30.0, hop=wrong)
-        with pytest.raises(EvaluationError, match=f"hop is a number of seconds above 0, not {wrong:g}"):
+        with pytest.raises(EvaluationError, match=rf"hop \({wrong:g}\) must be a number of seconds above 0"):
             model_windows(segments, 30.0, hop=wrong)
-        with pytest.raises(EvaluationError, match=f"length of a window is a number of seconds above 0, not {wrong:g}"):
+        with pytest.raises(
+            EvaluationError, match=rf"length of a window \({wrong:g}\) must be a number of seconds above 0"
+        ):
             model_windows(segments, 30.0, seconds=wrong)
     with pytest.raises(EvaluationError, match="their own length"):
         model_windows(InputSpec(), 30.0, seconds=2.0)
@@ -130,7 +131,7 @@ def test_a_taker_that_leaves_ends_the_thread() -> None:
 
 
 def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "PATIENCE", 0.1)
+    monkeypatch.setattr(live, "_PATIENCE", 0.1)
     goes_on = threading.Event()
 
     def hangs() -> Iterator[int]:

@@ -17,12 +17,11 @@ from motionformer.data.clips import ClipReader
 from motionformer.data.motion.dataset import write_video
 from motionformer.data.samplers import train_sampler
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
-from motionformer.inference import evaluate, open_source, summarise
+from motionformer.inference import Predictor, evaluate, open_source, summarise
 from motionformer.inference.overlap import model_fingerprint
 from motionformer.models import InputSpec
 from motionformer.models.config import ModelConfig
 from motionformer.models.variants import create_model
-from motionformer.inference import Predictor
 from motionformer.training.advice import Hardware, Wishes
 from motionformer.training.clips import Clips
 from motionformer.training.finetune import plan_finetune, write_lists

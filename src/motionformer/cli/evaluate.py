@@ -1,6 +1,7 @@
 """`motionformer evaluate`: how good a model is on a data set, over views, with every failed video told."""
 
 import json
+import logging
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from motionformer.cli.data import ClassesOption, KindName, KindOption, RootOptio
 from motionformer.cli.many import ProtocolOption, protocol_value
 from motionformer.cli.options import find_device
 
+log = logging.getLogger("motionformer")
 EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
 
 A model that was trained on videos of several classes is scored by sigmoid and mean average precision.
@@ -90,62 +92,57 @@ def evaluate(
     show: Annotated[int, typer.Option(min=0, help="Classes and failed videos to print.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    from dataclasses import replace
-
     from rich.console import Console
 
     from motionformer import inference
-    from motionformer.inference.classes import names_for_lists, order_note
-    from motionformer.inference.several import joined_processes
-    from motionformer.inference.classes import known_labels
-    from motionformer.weights import load_model
+    from motionformer.distributed import process_group
+    from motionformer.inference.classes import order_note
+    from motionformer.inference.evaluate import load_labelled, open_for
+    from motionformer.logging import show_messages
 
     if pictures and out is None:
         raise typer.BadParameter("figures go into --out: give a folder.", param_hint="--pictures")
-    say = Console(stderr=True, quiet=as_json)
     if data is None:
         run = _find_run(model)
         model, data = run["model"], run["data"]
         views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
         kind, root = KindName(run["kind"]), root or run["root"]
     place = find_device(device)
-    loaded = load_model(model, protocol=protocol_value(protocol))
-    loaded.config = replace(loaded.config, labels=known_labels(model, loaded.config))
-    source = evaluation.open_source(
+    loaded = load_labelled(model, protocol_value(protocol))
+    source = open_for(
+        loaded,
         data,
-        loaded.config.input,
         views=views,
         crops=crops,
         kind=kind.value,
         split=split,
         root=root,
-        class_names=classes or names_for_lists(loaded.config),
+        class_names=classes,
         seed=seed,
         sample_by=None if sample_by is None else sample_by.value,
     )
-    told = [*getattr(source, "notes", ()), order_note(loaded.config, source.class_names)]
-    with joined_processes(place) as processes:
-        for line in filter(None, told if processes.is_first else ()):
-            say.print(line, highlight=False, markup=False, soft_wrap=True)
-        results = evaluation.evaluate(
+    notes = [*getattr(source, "notes", ()), order_note(loaded.config, source.class_names)]
+    with process_group(place) as rank, show_messages(None if as_json else logging.INFO):
+        for line in filter(None, notes):
+            log.info("%s", line)
+        results = inference.evaluate(
             loaded,
             source,
             name=model,
             device=place,
-            batch=batch,
-            num_workers=workers,
             precision=precision.value,
+            batch_size=batch,
+            num_workers=workers,
             output=out,
             allow_overlap=allow_overlap,
         )
-        is_first = processes.is_first
-    if is_first:
-        summary = evaluation.summarise(results) if out is None else evaluation.write_reports(results, out)
+    if rank.is_zero:
+        summary = inference.summarise(results) if out is None else inference.write_reports(results, out)
         _write_extras(results, out if pictures else None, challenge)
         if as_json:
             print(json.dumps(summary, indent=1))
         else:
-            evaluation.print_summary(summary, Console(), show=show, kept=out is not None)
+            inference.print_summary(summary, Console(), show=show, kept=out is not None)
             if out is not None:
                 Console().print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if strict and results.failures:

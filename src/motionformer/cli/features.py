@@ -11,7 +11,6 @@ from motionformer.cli.many import (
     ProtocolOption,
     frames_cell,
     only_first_talks,
-    progress,
     protocol_value,
     tell_failures,
     tell_reads,
@@ -89,49 +88,40 @@ def features(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.inference.overlap import model_fingerprint
-    from motionformer.inference.several import joined_processes
+    from motionformer.distributed import process_group
     from motionformer.inference import FeatureExtractor, find_inputs
     from motionformer.inference.features import extract_all
+    from motionformer.inference.overlap import model_fingerprint
 
     check_seconds(segments, "--segments")
     check_seconds(hop, "--hop")
     place = find_device(device)
     only_first_talks()
     videos = find_inputs(paths)
-    extractor = FeatureExtractor.from_pretrained(
+    extractor = FeatureExtractor(
         model,
-        place,
+        device=place,
         protocol=protocol_value(protocol),
         what=what.value,
         block=_block(block),
         segments=segments,
         hop=hop,
         sample_by=None if sample_by is None else sample_by.value,
-        batch=batch,
+        batch_size=batch,
         precision=precision.value,
         time_limit=time_limit,
     )
     about = {"weights": model_fingerprint(extractor.model), "precision": precision.value}
-    say = Console(stderr=True, highlight=False, soft_wrap=True)
-    with joined_processes(place) as processes:
-        with progress(say, "features", len(videos), processes) as advance:
-            entries = extract_all(
-                extractor,
-                videos,
-                out,
-                about=about,
-                format=format.value,
-                dtype=dtype.value,
-                resume=resume,
-                on_entry=advance,
-            )
-        is_first = processes.is_first
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    with process_group(place) as rank:
+        entries = extract_all(
+            extractor, videos, out, about=about, format=format.value, dtype=dtype.value, resume=resume
+        )
     failed = [entry for entry in entries if "failed" in entry]
-    if is_first:
+    if rank.is_zero:
         _print(Console(highlight=False), [entry for entry in entries if "failed" not in entry])
-        tell_reads(say, entries)
-        tell_failures(say, failed, len(entries))
+        tell_reads(console, entries)
+        tell_failures(console, failed, len(entries))
     if failed:
         raise typer.Exit(1)
 

@@ -2,8 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,6 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from motionformer.inference.several import Processes
     from motionformer.models.config import SamplingProtocol
 
 NAMED = 20
@@ -33,18 +31,6 @@ ProtocolOption = Annotated[
 
 def protocol_value(protocol: ProtocolName | None) -> "SamplingProtocol | None":
     return None if protocol is None else protocol.value
-
-
-@contextmanager
-def progress(console: "Console", what: str, total: int, processes: "Processes") -> Iterator[Callable[[Any], None]]:
-    """On stderr, where somebody looks at it; several processes are taken to be equally fast."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = console.is_terminal and processes.is_first
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bars:
-        bar = bars.add_task(what, total=total)
-        yield lambda entry: bars.advance(bar, processes.count)
 
 
 def tell_failures(console: "Console", failed: Sequence[dict[str, Any]], total: int) -> None:

@@ -10,7 +10,6 @@ from motionformer.cli.many import (
     ProtocolOption,
     frames_cell,
     only_first_talks,
-    progress,
     protocol_value,
     tell_failures,
     tell_reads,
@@ -86,11 +85,10 @@ def predict(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.inference.several import joined_processes
-    from motionformer.runs import check_output, is_special
+    from motionformer.distributed import process_group
     from motionformer.inference import Predictor, find_inputs
-    from motionformer.inference.jobs import run
-    from motionformer.inference.jobs import json_text, write_json, write_table
+    from motionformer.inference.jobs import predictions_json, run_job, write_predictions_csv
+    from motionformer.runs import check_output, is_special, remove_journal, write_atomically
 
     to_screen = as_json is not None and str(as_json) == "-"
     outputs = [file for file in (None if to_screen else as_json, csv) if file is not None]
@@ -109,50 +107,44 @@ def predict(
     _check_plot(plot, len(videos))
     for output in outputs:
         check_output(output)
-    predictor = Predictor.from_pretrained(
+    predictor = Predictor(
         model,
-        place,
-        protocol=protocol_value(protocol),
+        device=place,
+        precision=precision.value,
+        batch_size=batch,
+        num_workers=workers,
         labels=labels,
         views=1 if timeline else views,
         crops=crops,
         sample_by=None if sample_by is None else sample_by.value,
-        batch=batch,
-        precision=precision.value,
+        protocol=protocol_value(protocol),
         time_limit=time_limit,
     )
-    say = Console(stderr=True, highlight=False, soft_wrap=True)
-    work, how = _work(predictor, timeline, top, threshold, hop, window, plot, workers)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    work, how = _work(predictor, timeline, top, threshold, hop, window, plot)
     if sample_by is not None:
         how["sample_by"] = sample_by.value
     header = {"model": model, "protocol": predictor.spec.protocol, **how}
-    with joined_processes(place) as processes:
-        with progress(say, "predicting", len(videos), processes) as advance:
-            entries = run(
-                videos,
-                work,
-                header=how if kept is None else {**how, **_identity(predictor)},
-                journal=None if kept is None else kept.with_name(kept.name + ".journal"),
-                resume=resume,
-                on_entry=advance,
-            )
-        is_first = processes.is_first
+    journal = None if kept is None else kept.with_name(kept.name + ".journal")
+    with process_group(place) as rank:
+        identity = {} if journal is None else _identity(predictor)
+        entries = run_job(
+            videos, work, description="predicting", header={**how, **identity}, journal=journal, resume=resume
+        )
     failed = [entry for entry in entries if "failed" in entry]
-    if is_first:
+    if rank.is_zero:
         if as_json is not None and not to_screen:
-            write_json(entries, header, as_json)
+            write_atomically(as_json, predictions_json(entries, header))
         if csv is not None:
-            write_table(entries, csv)
-        if kept is not None and not resume:
-            from motionformer.inference.jobs import remove_journal
-
-            remove_journal(kept.with_name(kept.name + ".journal"))
+            write_predictions_csv(entries, csv)
+        if journal is not None and not resume:
+            remove_journal(journal)
         if to_screen:
-            print(json_text(entries, header), end="")
+            print(predictions_json(entries, header), end="")
         else:
             _print(Console(highlight=False), entries, len(entries) if kept is None else SHOWN)
-        tell_reads(say, entries)
-        tell_failures(say, failed, len(entries))
+        tell_reads(console, entries)
+        tell_failures(console, failed, len(entries))
     if failed:
         raise typer.Exit(1)
 
@@ -165,14 +157,17 @@ def _work(
     hop: float | None,
     window: float | None,
     plot: Path | None,
-    workers: int,
 ) -> "tuple[Work, dict[str, Any]]":
-    """What is done with each video, and what is said about it in the files."""
-    from motionformer.inference.jobs import PredictTimelines, PredictVideos
+    """What is done with each video, and its options as the files hold them."""
+    from motionformer.inference.jobs import predict_timelines, predict_videos
 
     spec = predictor.spec
     if not timeline:
-        return PredictVideos(predictor, top, workers), {"views": spec.views, "crops": spec.crops, "top": top}
+        return lambda paths: predict_videos(predictor, paths, top), {
+            "views": spec.views,
+            "crops": spec.crops,
+            "top": top,
+        }
     if threshold == 0:
         raise typer.BadParameter("every window reaches 0.", param_hint="--threshold")
 
@@ -180,11 +175,13 @@ def _work(
         from motionformer.inference.pictures import draw_timeline
 
         if plot is not None:
-            name = plot if plot.suffix else plot / f"{Path(found.video).name}.png"
-            draw_timeline(found, name, threshold)
+            draw_timeline(found, plot if plot.suffix else plot / f"{Path(found.video).name}.png", threshold)
 
     how = {"crops": spec.crops, "top": top, "threshold": threshold, "hop": hop, "window": window}
-    return PredictTimelines(predictor, top, threshold, hop, window, draw if plot else None), how
+    return (
+        lambda paths: predict_timelines(predictor, paths, top, threshold, hop=hop, window=window, draw=draw),
+        how,
+    )
 
 
 def _identity(predictor: "Predictor") -> dict[str, Any]:
@@ -195,7 +192,7 @@ def _identity(predictor: "Predictor") -> dict[str, Any]:
         "weights": model_fingerprint(predictor.model),
         "clips": predictor.spec.recorded(),
         "classes": predictor.labels,
-        "precision": predictor.score.precision,
+        "precision": predictor.scorer.precision,
     }
 
 

@@ -1,5 +1,4 @@
-"""What the classes of a model are called: the weights say it, or a file, or the data set's own files, or nobody."""
-
+"""Names of a model's classes (from the weights, a file, or the data set's own files), and how they match the data's."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,25 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from motionformer.data import open_dataset
-from motionformer.data.plain_list import WHOLE_NUMBER
+from motionformer.data.plain_list import WHOLE_NUMBER, original_name
 from motionformer.data.published import EPIC_CLASS_FILES, SOMETHING_LABELS, UCF101_CLASSES
 from motionformer.data.record import ClassNames
 from motionformer.data.table import names_by_index, read_class_names, read_json, read_lines, read_rows
 from motionformer.errors import AnnotationError, EvaluationError
+from motionformer.inference.scorer import SINGLE
 from motionformer.models import ModelConfig
 from motionformer.weights.download import cache_folder
 from motionformer.weights.released import RELEASED
-
-from collections.abc import Mapping, Sequence
-
-from torch import nn
-
-from motionformer.data.plain_list import original_name
-from motionformer.data.record import ClassNames
-from motionformer.errors import EvaluationError
-from motionformer.inference.scorer import Scoring, Sigmoid, find_scoring
-from motionformer.inference.views import VideoSource
-from motionformer.models import ModelConfig
 
 Names = dict[str, tuple[str, ...]]
 """Names of the classes of every task; a model with one head has the task "class"."""
@@ -34,7 +23,7 @@ LabelSource = str | Path | Sequence[str] | Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class DatasetClasses:
+class _DatasetClasses:
     """Where a data set of released weights keeps the names of its classes. Its lists are its publishers': none is
     copied into this package."""
 
@@ -51,23 +40,23 @@ class DatasetClasses:
         return next((folder / name for name in self.files if (folder / name).is_file()), None)
 
 
-KINETICS = "https://storage.googleapis.com/deepmind-media/Datasets"
-DATASETS: dict[str, DatasetClasses] = {
-    "k400": DatasetClasses(
+_KINETICS = "https://storage.googleapis.com/deepmind-media/Datasets"
+_DATASETS: dict[str, _DatasetClasses] = {
+    "k400": _DatasetClasses(
         "Kinetics-400",
         400,
         ("kinetics_classnames.json",),
         "https://dl.fbaipublicfiles.com/pyslowfast/dataset/class_names/kinetics_classnames.json, or the train.csv in"
-        f" {KINETICS}/kinetics400.tar.gz",
+        f" {_KINETICS}/kinetics400.tar.gz",
     ),
-    "k600": DatasetClasses("Kinetics-600", 600, (), f"the train.csv in {KINETICS}/kinetics600.tar.gz"),
-    "ssv2": DatasetClasses(
+    "k600": _DatasetClasses("Kinetics-600", 600, (), f"the train.csv in {_KINETICS}/kinetics600.tar.gz"),
+    "ssv2": _DatasetClasses(
         "Something-Something V2",
         174,
         SOMETHING_LABELS[:1],
         "the labels.json (something-something-v2-labels.json) of the data set's download of labels",
     ),
-    "ek": DatasetClasses(
+    "ek": _DatasetClasses(
         "EPIC-Kitchens-100",
         {"verb": 97, "noun": 300},
         tuple(names[0] for names in EPIC_CLASS_FILES.values()),
@@ -86,29 +75,24 @@ def find_names(config: ModelConfig, labels: LabelSource | None = None) -> tuple[
         labels: names, or a file or folder that holds them (`read_labels`).
 
     Returns:
-        The names by task, and what to tell the user: from which of the user's files the names of a released model are,
-        or how to get them where there are none and classes go by their numbers.
+        The names by task, and a note: from which of the user's files the names of a released model are, or how to get
+        them where there are none and classes are numbered.
 
     Raises:
         EvaluationError: the names do not fit the model; it has no classes.
         AnnotationError: a file that holds no names.
     """
-    sizes = config.num_classes if isinstance(config.num_classes, Mapping) else {SINGLE: config.num_classes}
-    if any(size == 0 for size in sizes.values()):
-        raise EvaluationError(
-            "the model has no classes (num_classes=0), so it predicts nothing; `motionformer features` suits it."
-        )
+    sizes = _sizes(config)
     if labels is not None:
         return _fitting(by_task(read_labels(labels)), sizes, labels), None
-    if config.labels is not None and set(sizes) == {SINGLE}:
-        return {SINGLE: tuple(config.labels)}, None
+    if own := _own_names(config):
+        return own, None
     key = _dataset_of(config)
     found = None if key is None else _find_kept(key)
     if key is not None and found is not None:
         names = _fitting(by_task(read_labels(found)), sizes, found)
-        return names, f"names of the classes ({DATASETS[key].title}) are from {found}."
-    numbered = {task: tuple(f"{task} {index}" for index in range(size)) for task, size in sizes.items()}
-    return numbered, "the weights do not name their classes, so they go by number; " + _how_to_get(key)
+        return names, f"names of the classes ({_DATASETS[key].title}) are from {found}."
+    return _numbered(sizes), "the weights do not name their classes, so they are numbered; " + _how_to_get(key)
 
 
 def labels_beside(source: str | Path, config: ModelConfig) -> Path | None:
@@ -116,7 +100,7 @@ def labels_beside(source: str | Path, config: ModelConfig) -> Path | None:
     path, key = Path(source).expanduser(), _dataset_of(config)
     if key is None or config.labels is not None or not path.is_file():
         return None
-    return DATASETS[key].find(path.parent)
+    return _DATASETS[key].find(path.parent)
 
 
 def known_labels(source: str | Path, config: ModelConfig) -> tuple[str, ...] | None:
@@ -130,35 +114,45 @@ def known_labels(source: str | Path, config: ModelConfig) -> tuple[str, ...] | N
     return tuple(find_names(config, beside)[0][SINGLE])
 
 
-def classes_folder() -> Path:
-    """Where names of released models' classes are looked for: `classes` in the folder of downloaded weights."""
-    return cache_folder() / "classes"
+def list_names(config: ModelConfig) -> tuple[str, ...] | None:
+    """The class names to read data with: the model's, where it knows some. The data need not hold every class then.
+
+    `class 7` is called `7`, as it is in the data and in results of models that know no names.
+    """
+    return None if config.labels is None else tuple(original_name(name) for name in config.labels)
 
 
-def _find_kept(key: str) -> Path | None:
-    """In the folder of classes: `k400.json`, `.csv` or `.txt`, a folder `k400`, or the data set's own file."""
-    named = (classes_folder() / f"{key}{suffix}" for suffix in ("", ".json", ".csv", ".txt"))
-    return next((path for path in named if path.exists()), None) or DATASETS[key].find(classes_folder())
+def match_classes(config: ModelConfig, names: ClassNames) -> tuple[dict[str, list[int]], dict[str, tuple[str, ...]]]:
+    """For every task, which output of the model is the data's class 0, 1, …; and the names of these classes.
+
+    By name where both know names, by number otherwise. Data without classes takes the model's.
+    """
+    sizes, wanted = _sizes(config), by_task(names)
+    if wanted == {SINGLE: ()}:
+        wanted = _own_names(config) or _numbered(sizes)
+    if set(wanted) != set(sizes):
+        raise EvaluationError(
+            f"the model predicts {' and '.join(sizes)}, the data is labelled by {' and '.join(wanted)}."
+        )
+    for task, size in sizes.items():
+        if size != len(wanted[task]):
+            what = "" if task == SINGLE else f" of {task}"
+            raise EvaluationError(
+                f"the model has {size} classes{what}, the data has {len(wanted[task])} ({_some(wanted[task])})."
+                + _names_hint(config)
+            )
+    columns = {task: list(range(size)) for task, size in sizes.items()}
+    if config.labels is not None and SINGLE in wanted:
+        columns[SINGLE] = _by_name(config.labels, wanted[SINGLE])
+    return columns, wanted
 
 
-def _dataset_of(config: ModelConfig) -> str | None:
-    """The data set that released weights were trained on: by their name, or for a file by the number of classes."""
-    if config.source in RELEASED:
-        key: str = RELEASED[config.source].dataset
-        return key if DATASETS[key].num_classes == config.num_classes else None
-    if config.source != "released":
+def order_note(config: ModelConfig, names: ClassNames) -> str | None:
+    """A note where only the order tells which output is which class."""
+    if config.labels is not None or not names:
         return None
-    return next((key for key, one in DATASETS.items() if one.num_classes == config.num_classes), None)
-
-
-def _how_to_get(key: str | None) -> str:
-    if key is None:
-        return "labels=FILE (--labels) names them."
-    known = DATASETS[key]
-    return (
-        f"the names of {known.title} are in {known.where}: give it by labels=FILE (--labels), or put it at"
-        f" {classes_folder() / key} (a folder, or a file with its suffix), where it is found from then on."
-    )
+    shown = "; ".join(f"{_some(of_task)}" for of_task in by_task(names).values())
+    return f"note: the model does not name its classes; its outputs are taken to be in the data's order: {shown}"
 
 
 def read_labels(source: LabelSource) -> ClassNames:
@@ -185,6 +179,59 @@ def read_labels(source: LabelSource) -> ClassNames:
     return read_class_names(path) if kind == ".json" else _from_text(path)
 
 
+def by_task(names: ClassNames) -> dict[str, tuple[str, ...]]:
+    """Names of the classes of every task."""
+    return {task: tuple(of) for task, of in names.items()} if isinstance(names, Mapping) else {SINGLE: tuple(names)}
+
+
+def _sizes(config: ModelConfig) -> dict[str, int]:
+    """Numbers of classes by task."""
+    sizes = config.num_classes if isinstance(config.num_classes, Mapping) else {SINGLE: config.num_classes}
+    if not all(sizes.values()):
+        raise EvaluationError("the model has no classes (num_classes=0) to score; use `motionformer features` instead.")
+    return dict(sizes)
+
+
+def _own_names(config: ModelConfig) -> Names | None:
+    single = not isinstance(config.num_classes, Mapping)
+    return {SINGLE: tuple(config.labels)} if single and config.labels is not None else None
+
+
+def _numbered(sizes: Mapping[str, int]) -> Names:
+    return {task: tuple(f"{task} {index}" for index in range(size)) for task, size in sizes.items()}
+
+
+def _classes_folder() -> Path:
+    """Where names of released models' classes are looked for: `classes` in the folder of downloaded weights."""
+    return cache_folder() / "classes"
+
+
+def _find_kept(key: str) -> Path | None:
+    """In the folder of classes: `k400.json`, `.csv` or `.txt`, a folder `k400`, or the data set's own file."""
+    named = (_classes_folder() / f"{key}{suffix}" for suffix in ("", ".json", ".csv", ".txt"))
+    return next((path for path in named if path.exists()), None) or _DATASETS[key].find(_classes_folder())
+
+
+def _dataset_of(config: ModelConfig) -> str | None:
+    """The data set that released weights were trained on: by their name, or for a file by the number of classes."""
+    if config.source in RELEASED:
+        key: str = RELEASED[config.source].dataset
+        return key if _DATASETS[key].num_classes == config.num_classes else None
+    if config.source != "released":
+        return None
+    return next((key for key, one in _DATASETS.items() if one.num_classes == config.num_classes), None)
+
+
+def _how_to_get(key: str | None) -> str:
+    if key is None:
+        return "labels=FILE (--labels) names them."
+    known = _DATASETS[key]
+    return (
+        f"the names of {known.title} are in {known.where}: give it by labels=FILE (--labels), or put it at"
+        f" {_classes_folder() / key} (a folder, or a file with its suffix), where it is found from then on."
+    )
+
+
 def _from_folder(folder: Path) -> ClassNames:
     files = {
         task: next((folder / name for name in names if (folder / name).exists()), None)
@@ -194,7 +241,7 @@ def _from_folder(folder: Path) -> ClassNames:
         return {task: _by_key(file) for task, file in files.items() if file is not None}
     if (folder / UCF101_CLASSES).exists():
         return _from_text(folder / UCF101_CLASSES)
-    for file in (place / name for place in (folder, folder / "labels") for name in SOMETHING_LABELS):
+    for file in (parent / name for parent in (folder, folder / "labels") for name in SOMETHING_LABELS):
         if file.exists():
             return read_class_names(file)
     return _from_dataset(folder)
@@ -212,9 +259,9 @@ def _from_csv(file: Path) -> ClassNames:
 def _from_dataset(path: Path) -> ClassNames:
     names = open_dataset(path, missing="keep").class_names
     if not names:
-        raise AnnotationError("videos without classes name none.", path)
+        raise AnnotationError("the videos have no classes, so there are no names.", path)
     if all(WHOLE_NUMBER.fullmatch(name) for of_task in by_task(names).values() for name in of_task):
-        raise AnnotationError("labels its videos by number, so it does not say what the classes are called.", path)
+        raise AnnotationError("labels its videos by number: it has no names of classes.", path)
     return names
 
 
@@ -251,102 +298,21 @@ def _fitting(names: Names, sizes: Mapping[str, int], source: LabelSource) -> Nam
     return {task: names[task] for task in sizes}
 
 
-# ---- evaluation/classes: """Do the model's classes and the data's mean the same, and in which order?"""
-
-SINGLE = "class"
-"""What the only task of a model with one head is called."""
-
-Columns = dict[str, list[int]]
-
-
-def by_task(names: ClassNames) -> dict[str, tuple[str, ...]]:
-    """Names of the classes of every task."""
-    return {task: tuple(of) for task, of in names.items()} if isinstance(names, Mapping) else {SINGLE: tuple(names)}
-
-
-def match_classes(config: ModelConfig, names: ClassNames) -> tuple[Columns, dict[str, tuple[str, ...]]]:
-    """For every task, which output of the model is the data's class 0, 1, …; and the names of these classes.
-
-    By name where both know names, by number otherwise. Data without classes takes the model's.
-    """
-    sizes = config.num_classes if isinstance(config.num_classes, Mapping) else {SINGLE: config.num_classes}
-    if any(size == 0 for size in sizes.values()):
-        raise EvaluationError("the model has no classes (num_classes=0): it gives features, which cannot be scored.")
-    wanted = by_task(names)
-    if wanted == {SINGLE: ()}:
-        wanted = {task: _own_names(config, task, size) for task, size in sizes.items()}
-    if set(wanted) != set(sizes):
-        raise EvaluationError(
-            f"the model predicts {' and '.join(sizes)}, the data is labelled by {' and '.join(wanted)}."
-        )
-    for task, size in sizes.items():
-        if size != len(wanted[task]):
-            what = "" if task == SINGLE else f" of {task}"
-            raise EvaluationError(
-                f"the model has {size} classes{what}, the data has {len(wanted[task])} ({_some(wanted[task])})."
-                + _names_hint(config)
-            )
-    columns = {task: list(range(size)) for task, size in sizes.items()}
-    if config.labels is not None and SINGLE in wanted:
-        columns[SINGLE] = _by_name(config.labels, wanted[SINGLE])
-    return columns, wanted
-
-
-def fit_scoring(model: nn.Module, source: VideoSource) -> Scoring:
-    """The model's own way of scoring, which must be one for labels like the data's."""
-    scoring = find_scoring(model)
-    labels = [entry.label for entry in source.entries if entry.label is not None]
-    has_several, expects_several = any(isinstance(label, tuple) for label in labels), isinstance(scoring, Sigmoid)
-    if labels and expects_several and not has_several:
-        raise EvaluationError(
-            "the model was trained for any number of classes a video, the data has one each: call the column of the"
-            " list `labels` if these are all the classes that its videos show."
-        )
-    if has_several and not expects_several:
-        raise EvaluationError(
-            "the data has any number of classes a video, the model was trained to choose one (softmax): train it on"
-            " such data (`motionformer finetune LIST --from MODEL`), or pass scoring=Sigmoid() in Python."
-        )
-    return scoring
-
-
-def names_for_lists(config: ModelConfig) -> tuple[str, ...] | None:
-    """The class names to read data with: the model's, where it knows some. The data need not hold every class then.
-
-    `class 7` is called `7`, as it is in the data and in results of models that know no names.
-    """
-    return None if config.labels is None else tuple(original_name(name) for name in config.labels)
-
-
-def order_note(config: ModelConfig, names: ClassNames) -> str | None:
-    """What to tell the user where only the order says which output is which class."""
-    if config.labels is not None or not names:
-        return None
-    shown = "; ".join(f"{_some(of_task)}" for of_task in by_task(names).values())
-    return f"note: the model does not name its classes; its outputs are taken to be in the data's order: {shown}"
-
-
 def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Places in `have` of the names in `wanted`; `7` and `class 7` are the same name."""
+    """Positions in `have` of the names in `wanted`; `7` and `class 7` are the same name."""
     known, asked = ([original_name(name) for name in names] for names in (have, wanted))
     numbers = [str(index) for index in range(len(asked))]
     if asked == numbers and set(known) != set(numbers):  # a list with numbers for labels: no names to compare
         return list(range(len(asked)))
-    place = {name: index for index, name in enumerate(known)}
-    strange = [name for name in asked if name not in place]
+    position = {name: index for index, name in enumerate(known)}
+    strange = [name for name in asked if name not in position]
     if strange:
         missing = [name for name in known if name not in set(asked)]
         raise EvaluationError(
             f"model and data have {len(have)} classes each, but not the same: the data has {_some(strange)}, which the"
             f" model does not know; the model has {_some(missing)}, which the data does not."
         )
-    return [place[name] for name in asked]
-
-
-def _own_names(config: ModelConfig, task: str, size: int) -> tuple[str, ...]:
-    if config.labels is not None and task == SINGLE:
-        return tuple(config.labels)
-    return tuple(f"{task} {index}" for index in range(size))
+    return [position[name] for name in asked]
 
 
 def _names_hint(config: ModelConfig) -> str:

@@ -1,6 +1,5 @@
 """Two results of the same videos side by side: which classes gained and which lost (paper, A3), and is it chance?"""
 
-
 import json
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -11,14 +10,11 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from motionformer.errors import EvaluationError
-from motionformer.inference.metrics import is_action_in_top, is_epic
-from motionformer.inference.metrics import paired_difference, wilson
-from motionformer.inference.metrics import is_in_top
-from motionformer.inference.results import Header, Results, write_atomically
-from motionformer.runs import write_csv
+from motionformer.inference.metrics import is_action_in_top, is_in_top, paired_difference, wilson
+from motionformer.inference.results import ACTION, Header, Results
+from motionformer.runs import atomic_write, write_csv
 
-ACTION = "action"
-UNLABELLED = -1
+_UNLABELLED = -1
 
 
 @dataclass(frozen=True)
@@ -35,9 +31,13 @@ class ClassChange:
         return self.b - self.a
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Top-1 of B against A on the videos that both have; a video that one could not read is wrong there."""
+    """Top-1 of B against A on the videos that both have; a video that one could not read is wrong there.
+
+    `p_value` is of McNemar's exact test: how likely such an uneven split of the disagreements is if both are equally
+    good. `classes` has the largest gain first.
+    """
 
     a: str
     b: str
@@ -47,13 +47,10 @@ class Comparison:
     only_in_b: int
     both_right: int
     a_right: int
-    """A alone is right."""
     b_right: int
     neither: int
     p_value: float
-    """Of McNemar's exact test: how likely such an uneven split of the disagreements is if both are equally good."""
     classes: tuple[ClassChange, ...]
-    """Largest gain first."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -73,7 +70,10 @@ class Comparison:
         values = asdict(self)
         values["classes"] = [{**asdict(one), "gain": one.gain} for one in self.classes]
         low, high = self.interval
-        sides = {name: wilson(self.both_right + alone, self.videos) for name, alone in self._alone.items()}
+        sides = {
+            name: wilson(self.both_right + alone, self.videos)
+            for name, alone in (("a_top1", self.a_right), ("b_top1", self.b_right))
+        }
         return {
             **values,
             "a_top1": self.a_top1,
@@ -84,21 +84,37 @@ class Comparison:
             },
         }
 
-    @property
-    def _alone(self) -> dict[str, int]:
-        return {"a_top1": self.a_right, "b_top1": self.b_right}
+    def __repr__(self) -> str:
+        change = f"top-1 {self.a_top1:.3f} → {self.b_top1:.3f}"
+        return f"Comparison({self.a!r} → {self.b!r}, {self.videos} videos: {change}, p = {self.p_value:.2g})"
 
     def write_csv(self, file: Path) -> None:
-        """A line a class."""
+        """One line per class."""
         rows = [[one.name, str(one.videos), f"{one.a:.6f}", f"{one.b:.6f}", f"{one.gain:.6f}"] for one in self.classes]
-        write_atomically(file, lambda stream: write_csv(stream, [["class", "videos", "a", "b", "gain"], *rows]))
+        with atomic_write(file) as stream:
+            write_csv(stream, [["class", "videos", "a", "b", "gain"], *rows])
 
 
 def compare(a: Results, b: Results, task: str | None = None) -> Comparison:
-    """Videos are matched by their names; labels must agree. `task` is verb, noun or action where there are several."""
+    """Compare two results of the same videos, class by class.
+
+    Args:
+        a: results to start from.
+        b: results to compare with them; videos are matched by name.
+        task: "verb", "noun" or "action" where there are several tasks. [default: the last of these]
+
+    Raises:
+        EvaluationError: no video in common, other classes or labels, no labels, any number of classes per video.
+
+    Example:
+        ```python
+        comparison = compare(Results.load("results/joint"), Results.load("results/trajectory"))
+        comparison.b_top1 - comparison.a_top1, comparison.interval, comparison.p_value
+        ```
+    """
     task = _choose_task(a, b, task)
-    places = {name: index for index, name in enumerate(a.ids)}
-    shared = [(places[name], index) for index, name in enumerate(b.ids) if name in places]
+    positions = {name: index for index, name in enumerate(a.ids)}
+    shared = [(positions[name], index) for index, name in enumerate(b.ids) if name in positions]
     if not shared:
         raise EvaluationError(
             f"the two results have no video in common: A is of {a.header.data} ({a.ids[0]}, …), B of {b.header.data}"
@@ -110,7 +126,7 @@ def compare(a: Results, b: Results, task: str | None = None) -> Comparison:
     mapped = {name: index for index, name in enumerate(names)}
     if set(names) != set(names_b):
         raise EvaluationError("the two results are of different classes: they cannot be compared class by class.")
-    labels_b = np.array([UNLABELLED if label < 0 else mapped[names_b[label]] for label in labels_b], dtype=np.int64)
+    labels_b = np.array([_UNLABELLED if label < 0 else mapped[names_b[label]] for label in labels_b], dtype=np.int64)
     if not np.array_equal(labels, labels_b):
         first = int(np.flatnonzero(labels != labels_b)[0])
         raise EvaluationError(
@@ -119,7 +135,7 @@ def compare(a: Results, b: Results, task: str | None = None) -> Comparison:
         )
     known = labels >= 0
     if not known.any():
-        raise EvaluationError("the videos have no labels: nothing says which of the two is right.")
+        raise EvaluationError("the videos have no labels: no metric can be computed.")
     right_a, right_b = _right(a, task)[in_a][known], _right(b, task)[in_b][known]
     return Comparison(
         a=a.header.model,
@@ -132,13 +148,13 @@ def compare(a: Results, b: Results, task: str | None = None) -> Comparison:
         a_right=int((right_a & ~right_b).sum()),
         b_right=int((~right_a & right_b).sum()),
         neither=int((~right_a & ~right_b).sum()),
-        p_value=mcnemar(int((right_a & ~right_b).sum()), int((~right_a & right_b).sum())),
+        p_value=_mcnemar(int((right_a & ~right_b).sum()), int((~right_a & right_b).sum())),
         classes=_by_class(names, labels[known], right_a, right_b),
         notes=_notes(a, b),
     )
 
 
-def mcnemar(a_alone: int, b_alone: int) -> float:
+def _mcnemar(a_alone: int, b_alone: int) -> float:
     """Two-sided exact p: each disagreement falls to A or B like a fair coin."""
     total = a_alone + b_alone
     ways = tail = 1  # of choosing k out of all; of choosing at most k
@@ -151,7 +167,7 @@ def mcnemar(a_alone: int, b_alone: int) -> float:
 def _choose_task(a: Results, b: Results, task: str | None) -> str:
     if set(a.tasks) != set(b.tasks):
         raise EvaluationError(f"A predicts {', '.join(a.tasks)}, B {', '.join(b.tasks)}: they cannot be compared.")
-    there = [*a.tasks, ACTION] if is_epic(a) else list(a.tasks)
+    there = [*a.tasks, ACTION] if a.is_epic else list(a.tasks)
     chosen = task or there[-1]
     if chosen not in there:
         raise EvaluationError(f"there is no task {chosen!r} in these results; there are {', '.join(there)}.")
@@ -168,7 +184,7 @@ def _labels(
         return results.header.class_names[task], results.labels[task][rows]
     verbs, nouns = (results.header.class_names[one] for one in ("verb", "noun"))
     verb, noun = (results.labels[one][rows] for one in ("verb", "noun"))
-    pairs = np.where((verb < 0) | (noun < 0), UNLABELLED, verb * len(nouns) + noun)
+    pairs = np.where((verb < 0) | (noun < 0), _UNLABELLED, verb * len(nouns) + noun)
     return tuple(f"{v} / {n}" for v in verbs for n in nouns), pairs
 
 

@@ -2,145 +2,151 @@
 
 For what is built on top of the backbone: retrieval, detection, audio-visual synchronisation (short segments, every
 token of each, and a mask over tokens that are not there).
+
+On disk: one npz or safetensors file per video, written whole or not at all, with `values` and `times` as in `Features`
+and what made them as JSON, in the array `about` (npz) or in the metadata (safetensors).
 """
 
-
-from collections.abc import Callable, Iterator
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Float64, Shaped, UInt8
+from jaxtyping import Bool, Float, Float64, Shaped
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from torch import Tensor
 
 from motionformer.data import middle_sampler
-from motionformer.errors import EvaluationError
-from motionformer.inference.scorer import Precision, autocast, find_device
+from motionformer.deprecation import renamed_arguments
+from motionformer.errors import EvaluationError, VideoError
+from motionformer.inference.inputs import Input, as_frames, check_fps
+from motionformer.inference.jobs import failed_entry, run_job
+from motionformer.inference.reader import ClipReader
+from motionformer.inference.results import READ
+from motionformer.inference.scorer import Precision, batched, check_finite, computing, model_device
+from motionformer.inference.timeline import even_windows, slide
 from motionformer.inference.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
-from motionformer.inference.inputs import as_frames, check_fps
-from motionformer.inference.scorer import batched
-from motionformer.inference.reader import ViewReader, Views
-from motionformer.inference.timeline import even_windows, slide
+from motionformer.runs import Entry, atomic_write, naming, stamp_video
 from motionformer.video import ReadFacts
 from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_video
 from motionformer.weights import load_model
 
-import json
-import tempfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import IO, Any, Literal
-from zipfile import BadZipFile
-
-import numpy as np
-from jaxtyping import Shaped
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
-
-from motionformer.errors import EvaluationError
-from motionformer.inference.results import READ, write_atomically
-from motionformer.runs import naming
-from motionformer.video import ReadFacts
-
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-from motionformer.errors import EvaluationError, VideoError
-from motionformer.inference.results import READ
-from motionformer.inference.several import find_processes
-from motionformer.runs import stamp_video
-from motionformer.inference.inputs import Input
-
 What = Literal["class", "pooled", "tokens"]
 Block = int | Literal["last"]
-Timed = tuple[tuple[float, float], Tensor, ReadFacts]
+Format = Literal["npz", "safetensors"]
+_Timed = tuple[tuple[float, float], Tensor, ReadFacts]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Features:
-    """Of s segments: `[s c]`, or `[s f y x c]` for tokens; and the seconds each covers."""
+    """Features of s segments of a video.
+
+    Args:
+        values: `[s c]`, or `[s f y x c]` for tokens.
+        times: `[s 2]`: start and end of each segment, in seconds.
+        facts: how many frames of a clip differ, and whether the video is damaged.
+    """
 
     values: Shaped[np.ndarray, "s ..."]
     times: Float64[np.ndarray, "s 2"]
     facts: ReadFacts | None = None
-    """What they were made from: how many frames of a clip differ, and whether the video is damaged."""
+
+    def __repr__(self) -> str:
+        covered = f", {self.times.min():.1f}–{self.times.max():.1f} s" if len(self.times) else ""
+        return f"Features({' × '.join(map(str, self.values.shape))} {self.values.dtype}{covered})"
 
 
 class FeatureExtractor:
-    """A model, which of its tokens are wanted, and how a video is cut into segments."""
+    """Extracts tokens of videos: a model, which of its tokens are wanted, and how a video is cut into segments.
 
+    Args:
+        model: a model, or the name or path of weights as `load_model` takes it.
+        device: where to compute; the model is moved there. [default: where the model is]
+        precision: "32", "bf16" or "16".
+        batch_size: segments per forward pass.
+        what: "class": the class token; "pooled": the mean of the patch tokens; "tokens": all of these in their grid.
+        block: tokens as this block leaves them (0 is the first), or "last": after all blocks and the final norm.
+        segments: seconds of each; the model's frames are spread over them evenly. [default: one segment, the clip in
+            the middle of the video, as the weights were trained]
+        hop: seconds from segment to segment. [default: as long as they are]
+        sample_by: "frames" counts the clip's stride in the video's own frames, "time" at the model's rate. Segments
+            have no stride. [default: the weights' own]
+        protocol: of clips, "uniform" or "released", where `model` is a name or path. [default: the weights' own]
+        time_limit: seconds for opening a file, and for reading it.
+
+    Raises:
+        EvaluationError: tokens or a block that the model does not have, options that exclude each other.
+
+    Example:
+        ```python
+        extractor = FeatureExtractor("k400_motionformer_224_16x4", what="pooled", segments=2.0)
+        extractor("talk.mp4").values  # [segments channels]
+        ```
+    """
+
+    @renamed_arguments(batch="batch_size")
     def __init__(
         self,
-        model: Motionformer,
+        model: Motionformer | str | Path,
         *,
+        device: str | torch.device | None = None,
+        precision: Precision = "32",
+        batch_size: int = 8,
         what: What = "class",
         block: Block = "last",
         segments: float | None = None,
         hop: float | None = None,
         sample_by: SampleBy | None = None,
-        device: str | torch.device | None = None,
-        batch: int = 8,
-        precision: Precision = "32",
+        protocol: SamplingProtocol | None = None,
         time_limit: float = 30.0,
     ) -> None:
-        """
-        Args:
-            what: the class token, the mean of the patch tokens, or all patch tokens in their grid.
-            block: tokens as this block leaves them (0 is the first), or "last": after all blocks and the final norm.
-            segments: seconds of each; the model's frames are spread over them evenly. None: one, the clip in the
-                middle of the video, as the weights were trained.
-            hop: seconds from segment to segment; as long as they are by default.
-            sample_by: "frames" counts the clip's stride in the video's own frames, "time" at the model's rate; the
-                weights' own by default. Segments have no stride.
-            batch: segments in one forward pass.
-        """
+        if not isinstance(model, torch.nn.Module):
+            model = load_model(model, protocol=protocol)
         depth, prefix = len(model.blocks), model.config.num_prefix_tokens
-        if what not in READ:
-            raise EvaluationError(f"features are {', '.join(READ)}; not {what!r}.")
+        if what not in _READ:
+            raise EvaluationError(f"`what` ({what!r}) must be one of {', '.join(_READ)}.")
         if what == "class" and not prefix:
-            raise EvaluationError("this model has no class token; take pooled or tokens.")
+            raise EvaluationError("this model has no class token; use pooled or tokens.")
         if block != "last" and not (isinstance(block, int) and 0 <= block < depth):
             raise EvaluationError(f"the model's blocks are 0 to {depth - 1}, or 'last' (with the norm); not {block!r}.")
-        if batch < 1:
-            raise EvaluationError(f"a batch holds at least one segment, not {batch}.")
+        if batch_size < 1:
+            raise EvaluationError(f"`batch_size` ({batch_size}) must be at least 1.")
         if hop is not None and segments is None:
-            raise EvaluationError("a hop goes from segment to segment: say how long segments are.")
+            raise EvaluationError("`hop` is from segment to segment: give `segments`, their length.")
         if sample_by is not None and segments is not None:
-            raise EvaluationError("frames are spread over segments evenly: sample_by has no meaning; leave it out.")
-        self.device = find_device(model, device)
+            raise EvaluationError("frames are spread over segments evenly: leave `sample_by` out.")
+        self.device = model_device(model, device)
         self.model = model.to(self.device).eval()
         self.what, self.block, self.segments, self.hop = what, block, segments, hop
-        self.batch, self.precision, self.time_limit = batch, precision, time_limit
+        self.batch_size, self.precision = batch_size, precision
         self.spec = with_views(model.config.input, 1, 1, sample_by)
-        self.reader = ViewReader(self.spec, time_limit=time_limit, sampler=middle_sampler(self.spec), crops=("centre",))
+        self.reader = ClipReader(self.spec, sampler=middle_sampler(self.spec), crops=("centre",), time_limit=time_limit)
 
     @classmethod
     def from_pretrained(
-        cls,
-        source: str | Path,
-        device: str | torch.device | None = None,
-        *,
-        protocol: SamplingProtocol | None = None,
-        **options: Any,
+        cls, source: str | Path, device: str | torch.device | None = None, **options: Any
     ) -> "FeatureExtractor":
-        """With the weights that `load_model` finds under this name or path; `protocol` as there."""
-        return cls(load_model(source, protocol=protocol), device=device, **options)
+        """The same as `FeatureExtractor(source, device=device, **options)`."""
+        return cls(source, device=device, **options)
 
     def __call__(self, video: Any, *, fps: float | None = None) -> Features:
-        """All of a video's segments, in memory. `stream` gives them a batch at a time.
+        """Features of all of a video's segments, in memory; `stream` gives them a batch at a time.
 
         Args:
             video: a file, a folder of frames, or frames in memory: bytes `[t H W 3]`, RGB, as a tensor, an array, or a
                 list of arrays or PIL images `[H W 3]`.
-            fps: of frames in memory; the model's rate by default. A file has its own.
+            fps: of frames in memory. A file has its own. [default: the model's rate]
 
         Raises:
             VideoError: for what cannot be read.
@@ -152,11 +158,11 @@ class FeatureExtractor:
 
     def stream(self, video: Any, *, fps: float | None = None) -> Iterator[Features]:
         """A batch of segments at a time; each frame is decoded once, memory does not grow with the video."""
-        if isinstance(video, (str, PathLike)):
-            if fps is not None:
-                raise ValueError("`fps` is of frames in memory; a file has its own rate: leave it out.")
-            return self._encode_all(self._clips(Path(video)))
-        return self._encode_all(self._clips_of(as_frames(video), check_fps(fps, self.spec)))
+        if not isinstance(video, (str, PathLike)):
+            video, fps = as_frames(video), check_fps(fps, self.spec)
+        elif fps is not None:
+            raise ValueError("`fps` is of frames in memory; a file has its own rate: leave it out.")
+        return self._encode_all(self._clips(video, fps))
 
     @torch.inference_mode()
     def encode(
@@ -175,7 +181,7 @@ class FeatureExtractor:
         clips = clips.to(self.device)
         grid = model.tokens.grid(clips)
         seen = None if mask is None else _with_prefix(mask.to(self.device), grid, p)
-        with autocast(self.device, self.precision):
+        with computing(self.device, self.precision, len(clips)):
             x = model.embed(clips)
             for index, block in enumerate(model.blocks):
                 x = block(x, grid[0]) if seen is None else block(x, grid[0], seen)
@@ -183,46 +189,118 @@ class FeatureExtractor:
                     break
             x = (model.norm(x) if self.block == "last" else x).float()
         patches = rearrange(x[:, p:], "b (f y x) c -> b f y x c", f=grid[0], y=grid[1])
-        return _finite(READ[self.what](x[:, :p], patches, mask if mask is None else mask.to(self.device)))
+        values = _READ[self.what](x[:, :p], patches, mask if mask is None else mask.to(self.device))
+        return check_finite(values, "features", self.precision)
 
     def describe(self) -> dict[str, Any]:
         """What these features are, in plain values."""
         made: dict[str, Any] = {"what": self.what, "block": self.block, "segments": self.segments, "hop": self.hop}
-        if self.spec.fps != self.model.config.input.fps:  # said only where it is chosen: older files stay valid
+        if self.spec.fps != self.model.config.input.fps:  # only where it is chosen: older files stay valid
             made["sample_by"] = "frames" if self.spec.fps is None else "time"
         if self.spec.protocol != "uniform":
             made["protocol"] = self.spec.protocol
         return made
 
-    def _encode_all(self, clips: Iterator[Timed]) -> Iterator[Features]:
-        for some in batched(clips, self.batch):
+    def _encode_all(self, clips: Iterator[_Timed]) -> Iterator[Features]:
+        for some in batched(clips, self.batch_size):
             values = self.encode(torch.stack([clip for _, clip, _ in some]))
             times = np.array([times for times, _, _ in some], dtype=np.float64)
             yield Features(values.cpu().numpy(), times, ReadFacts.together(facts for _, _, facts in some))
 
-    def _clips(self, path: Path) -> Iterator[Timed]:
+    def _clips(self, video: Any, fps: float | None) -> Iterator[_Timed]:
+        """Of a path, or of frames at `fps`."""
+        reader = self.reader
         if self.segments is None:
-            yield self._only(self.reader.read(path))
-            return
-        with stream_video(path, time_limit=self.time_limit, square_pixels=self.reader.square_pixels) as stream:
-            yield from self._segments(stream, self.segments)
+            views = reader.read(Path(video)) if fps is None else reader.take(video, fps)
+            yield views.times[0], next(reader.clips(views, self.device)), views.facts
+        elif fps is None:
+            with stream_video(video, time_limit=reader.time_limit, square_pixels=reader.square_pixels) as stream:
+                yield from self._segments(stream, self.segments)
+        else:
+            yield from self._segments(FrameStream(fps, iter(video), StreamClock(fps)), self.segments)
 
-    def _clips_of(self, frames: UInt8[Tensor, "t H W 3"], fps: float) -> Iterator[Timed]:
-        if self.segments is None:
-            yield self._only(self.reader.take(frames, fps))
-            return
-        yield from self._segments(FrameStream(fps, iter(frames), StreamClock(fps)), self.segments)
-
-    def _only(self, views: Views) -> Timed:
-        return views.times[0], next(self.reader.clips(views, self.device)), views.facts
-
-    def _segments(self, stream: FrameStream, seconds: float) -> Iterator[Timed]:
+    def _segments(self, stream: FrameStream, seconds: float) -> Iterator[_Timed]:
         windows = even_windows(self.spec, stream.fps, seconds, self.hop)
-        small = (self.reader.shrink(frame[None])[0] for frame in stream.frames)
+        small = (self.reader.resize(frame[None])[0] for frame in stream.frames)
         for picked in slide(small, windows):
             clip = next(self.reader.crop(torch.stack(picked.frames).to(self.device)))
             facts = replace(picked.facts, damaged=stream.is_damaged(picked.end))
             yield (stream.clock.seconds(picked.start), stream.clock.seconds(picked.end)), clip, facts
+
+
+def write_features(
+    file: Path, parts: Iterable[Features], about: Mapping[str, Any], dtype: str = "float32"
+) -> tuple[tuple[int, ...], ReadFacts | None]:
+    """Write a video's features as they come, to the format of the file's ending; its facts are added to `about`.
+
+    They go through a file, so that an hour of tokens does not have to fit into memory; only writing safetensors takes
+    all of a video's values at once.
+
+    Returns:
+        The shape of `values`, and the facts.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with naming(file), tempfile.TemporaryFile(dir=file.parent) as store:
+        times: list[Any] = []
+        facts: list[ReadFacts] = []
+        shape: tuple[int, ...] = ()
+        for part in parts:
+            store.write(np.ascontiguousarray(part.values, dtype=dtype).tobytes())
+            times.append(part.times)
+            facts += [] if part.facts is None else [part.facts]
+            shape = part.values.shape[1:]
+        store.flush()
+        values = np.memmap(store, dtype=dtype, mode="r", shape=(sum(map(len, times)), *shape))
+        together = ReadFacts.together(facts) if facts else None
+        text = json.dumps({**about, **({} if together is None else together.to_dict())})
+        all_times = np.concatenate(times)
+        with atomic_write(file) as stream:
+            if file.suffix == ".npz":
+                np.savez(stream, values=values, times=all_times, about=np.array(text))
+            else:
+                stream.write(save({"values": np.asarray(values), "times": all_times}, metadata={"about": text}))
+        return tuple(values.shape), together
+
+
+def read_features(file: Path) -> tuple[Features, dict[str, Any]]:
+    """The features of a file, and what made them.
+
+    Raises:
+        EvaluationError: it is no file of features.
+    """
+    (values, times), about = _read(file, "values", "times")
+    facts = ReadFacts(*(about[key] for key in READ)) if "distinct_frames" in about else None
+    return Features(values, times, facts), about
+
+
+def extract_all(
+    extractor: FeatureExtractor,
+    videos: Sequence[Input],
+    out: Path,
+    *,
+    about: Mapping[str, Any],
+    format: Format = "npz",
+    dtype: str = "float32",
+    resume: bool = False,
+) -> list[Entry]:
+    """Write a file per video; what became of each, in their order, on every rank.
+
+    With `resume`, files that are there are kept, if they are of the same video, model and options.
+    """
+    files = dict(zip([video.path for video in videos], _output_files(videos, out, format), strict=True))
+    names = {video.path: video.name for video in videos}
+    made_of = {**about, **extractor.describe(), "dtype": dtype}
+
+    def work(paths: Sequence[Path]) -> Iterator[Entry]:
+        for path in paths:
+            own = {**made_of, "video": names[path], "stamp": stamp_video(path)}
+            kept = _find_kept(files[path], own) if resume and files[path].exists() else None
+            if kept is not None:
+                yield {"video": str(path), "file": str(files[path]), "kept": True, **kept}
+            else:
+                yield _extract(extractor, path, files[path], own, dtype)
+
+    return run_job(list(files), work, description="features")
 
 
 def _class_token(prefix: Tensor, patches: Tensor, mask: Tensor | None) -> Tensor:
@@ -241,19 +319,11 @@ def _tokens(prefix: Tensor, patches: Tensor, mask: Tensor | None) -> Tensor:
     return patches if mask is None else patches.masked_fill(~mask[..., None], 0.0)
 
 
-READ: dict[What, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+_READ: dict[What, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "class": _class_token,
     "pooled": _pooled,
     "tokens": _tokens,
 }
-
-
-def _finite(features: Tensor) -> Tensor:
-    if not torch.isfinite(features).all():
-        raise EvaluationError(
-            "the model's features are not numbers. Its weights are broken, or it does not bear this precision: try 32."
-        )
-    return features
 
 
 def _with_prefix(mask: Bool[Tensor, "b f y x"], grid: tuple[int, int, int], p: int) -> Bool[Tensor, "b n"]:
@@ -263,129 +333,7 @@ def _with_prefix(mask: Bool[Tensor, "b f y x"], grid: tuple[int, int, int], p: i
     return torch.cat((flat.new_ones(len(flat), p), flat), dim=1)
 
 
-# ---- predict/feature_files: """Features on disk: one npz or safetensors file a video, whole or not at all, that says what it holds.
-
-`values` and `times` as in `Features`; what made them is JSON, in the array `about` (npz) or in the metadata
-(safetensors). Values go through a file on their way, so that an hour of tokens does not have to fit into memory; only
-writing safetensors takes all of a video's values at once.
-"""
-
-Format = Literal["npz", "safetensors"]
-About = Mapping[str, Any]
-
-
-def write_features(
-    file: Path, parts: Iterable[Features], about: About, dtype: str = "float32"
-) -> tuple[tuple[int, ...], ReadFacts | None]:
-    """Write a video's features as they come; the shape of `values` comes out, and what they were made from, which the
-    file says too. The ending says the format."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with naming(file), tempfile.TemporaryFile(dir=file.parent) as store:
-        times: list[Any] = []
-        facts: list[ReadFacts] = []
-        shape: tuple[int, ...] = ()
-        for part in parts:
-            store.write(np.ascontiguousarray(part.values, dtype=dtype).tobytes())
-            times.append(part.times)
-            facts += [] if part.facts is None else [part.facts]
-            shape = part.values.shape[1:]
-        store.flush()
-        values = np.memmap(store, dtype=dtype, mode="r", shape=(sum(map(len, times)), *shape))
-        together = ReadFacts.together(facts) if facts else None
-        said = json.dumps({**about, **({} if together is None else together.to_dict())})
-        write = _write_npz if file.suffix == ".npz" else _write_safetensors
-        write_atomically(file, lambda stream: write(stream, values, np.concatenate(times), said))
-        return tuple(values.shape), together
-
-
-def read_features(file: Path) -> tuple[Features, dict[str, Any]]:
-    """The features of a file, and what it says about them."""
-    try:
-        if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as arrays:
-                about = json.loads(str(arrays["about"]))
-                return Features(arrays["values"], arrays["times"], _facts(about)), about
-        with safe_open(file, framework="numpy") as opened:
-            about = json.loads(opened.metadata()["about"])
-            return Features(opened.get_tensor("values"), opened.get_tensor("times"), _facts(about)), about
-    except (OSError, BadZipFile, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise EvaluationError(f"{file}: not a file of `motionformer features` ({error}).") from error
-
-
-def _facts(about: About) -> ReadFacts | None:
-    return ReadFacts(*(about[key] for key in READ)) if "distinct_frames" in about else None
-
-
-def read_about(file: Path) -> dict[str, Any]:
-    """What a file says about its features, without reading them."""
-    try:
-        if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as arrays:
-                text = str(arrays["about"])
-        else:
-            with safe_open(file, framework="numpy") as opened:
-                text = opened.metadata()["about"]
-        found: dict[str, Any] = json.loads(text)
-    except (OSError, BadZipFile, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise EvaluationError(
-            f"{file}: not a file of `motionformer features` ({error}). Remove it, or give another folder."
-        ) from error
-    return found
-
-
-def _write_npz(stream: IO[bytes], values: Shaped[np.ndarray, "..."], times: Any, about: str) -> None:
-    np.savez(stream, values=values, times=times, about=np.array(about))
-
-
-def _write_safetensors(stream: IO[bytes], values: Shaped[np.ndarray, "..."], times: Any, about: str) -> None:
-    stream.write(save({"values": np.asarray(values), "times": times}, metadata={"about": about}))
-
-
-# ---- predict/feature_run: """Features of many videos: a file each, shared among processes, done ones left alone."""
-
-Entry = dict[str, Any]
-
-
-def extract_all(
-    extractor: FeatureExtractor,
-    videos: Sequence[Input],
-    out: Path,
-    *,
-    about: Mapping[str, Any],
-    format: Format = "npz",
-    dtype: str = "float32",
-    resume: bool = False,
-    on_entry: Callable[[Entry], None] = lambda entry: None,
-) -> list[Entry]:
-    """What became of every video, in their order, in every process.
-
-    With `resume`, files that are there are kept, if they say that they are of the same video, model and options.
-    """
-    processes = find_processes()
-    pairs = list(zip(videos, output_files(videos, out, format), strict=True))
-    mine: dict[str, Entry] = {}
-    for video, file in processes.share(pairs):
-        made_of = {
-            **about,
-            **extractor.describe(),
-            "dtype": dtype,
-            "video": video.name,
-            "stamp": stamp_video(video.path),
-        }
-        kept = _find_kept(file, made_of) if resume and file.exists() else None
-        if kept is not None:
-            entry: Entry = {"video": str(video.path), "file": str(file), "kept": True, **kept}
-        else:
-            entry = _extract(extractor, video.path, file, made_of, dtype)
-        mine[str(video.path)] = entry
-        on_entry(entry)
-    whole: dict[str, Entry] = {}
-    for share in processes.gather(mine):
-        whole.update(share)
-    return [whole[str(video.path)] for video in videos]
-
-
-def output_files(videos: Sequence[Input], out: Path, format: Format) -> list[Path]:
+def _output_files(videos: Sequence[Input], out: Path, format: Format) -> list[Path]:
     """Named after the videos, endings included: a.mp4 and a.avi differ."""
     files = [out / f"{video.name}.{format}" for video in videos]
     taken: dict[Path, Path] = {}
@@ -393,7 +341,7 @@ def output_files(videos: Sequence[Input], out: Path, format: Format) -> list[Pat
         if file in taken:
             raise EvaluationError(
                 f"{taken[file]} and {video.path} would both be written to {file}: give the folder that holds both, or"
-                " run them into two folders."
+                " write to two folders."
             )
         taken[file] = video.path
     return files
@@ -403,14 +351,14 @@ def _extract(extractor: FeatureExtractor, video: Path, file: Path, about: Mappin
     try:
         shape, facts = write_features(file, extractor.stream(video), about, dtype)
     except VideoError as error:
-        return {"video": str(video), "failed": error.full_reason}
+        return failed_entry(video, error.full_reason)
     return {"video": str(video), "file": str(file), "shape": list(shape), **({} if facts is None else facts.to_dict())}
 
 
 def _find_kept(file: Path, wanted: Mapping[str, Any]) -> Entry | None:
     """What the file says it was made from, if it is of this video as it is now; features of another model or kind are
     never taken for these."""
-    found = read_about(file)
+    _, found = _read(file)
     compared = {*wanted, "protocol", "sample_by"} - {"stamp"}  # the two are left out where they have their old value
     options = sorted(key for key in compared if found.get(key) != wanted.get(key))
     if options:
@@ -419,3 +367,17 @@ def _find_kept(file: Path, wanted: Mapping[str, Any]) -> Entry | None:
             " write over it."
         )
     return {key: found[key] for key in READ if key in found} if found["stamp"] == wanted["stamp"] else None
+
+
+def _read(file: Path, *names: str) -> tuple[list[Any], dict[str, Any]]:
+    """Arrays of a file of features, and what made them."""
+    try:
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as arrays:
+                return [arrays[name] for name in names], json.loads(str(arrays["about"]))
+        with safe_open(file, framework="numpy") as opened:
+            return [opened.get_tensor(name) for name in names], json.loads(opened.metadata()["about"])
+    except (OSError, BadZipFile, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise EvaluationError(
+            f"{file}: not a file of `motionformer features` ({error}). Remove it, or give another folder."
+        ) from error

@@ -1,8 +1,11 @@
-"""Frames in memory, whatever they come as: taken as bytes `[t H W 3]`, or refused with what is accepted."""
+"""What the user gives becomes videos: paths, folders and patterns; or frames in memory, as bytes `[t H W 3]`."""
 
-
+import glob
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,31 +13,60 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from motionformer.models import InputSpec
-
-import glob
-import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-
 from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
 from motionformer.errors import VideoError
+from motionformer.models import InputSpec
+
+log = logging.getLogger("motionformer")
+
+
+@dataclass(frozen=True)
+class Input:
+    """A video, and its name below the folder or pattern it was found by: files made from it are called so."""
+
+    path: Path
+    name: str
+
+
+def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
+    """The videos of files, folders, folders of frames and patterns: each once, in an order that never changes.
+
+    Args:
+        paths: a file that is named is taken whatever its ending, also if it is not there: it then fails to be read.
+
+    Raises:
+        VideoError: no path, nothing there, or a folder or pattern without videos.
+
+    Example:
+        ```python
+        [one.path for one in find_inputs(["videos/", "more/**/*.avi"])]
+        ```
+    """
+    found: dict[Path, Input] = {}
+    for path in paths:
+        for one in _videos_at(Path(path)):
+            found.setdefault(one.path, one)
+    if not found:
+        raise VideoError("no path was given.")
+    if not any(path.exists() for path in found):
+        others = f", nor are the {len(found) - 1} others" if len(found) > 1 else ""
+        raise VideoError(f"there is no such file{others}", next(iter(found)))
+    return list(found.values())
 
 
 @runtime_checkable
-class ArrayLike(Protocol):
+class _ArrayLike(Protocol):
     """What calls itself an array, as PIL images do."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
 
-Frame = Tensor | ArrayLike
-Frames = Frame | Sequence[Frame]
+_Frame = Tensor | _ArrayLike
+Frames = _Frame | Sequence[_Frame]
 """A tensor or an array `[t H W 3]`, or a list of arrays or PIL images `[H W 3]`: bytes, RGB."""
 
-ACCEPTED = (
+_ACCEPTED = (
     "a video is a path, or frames in memory: bytes (uint8) [t H W 3], RGB, as a tensor, an array, or a list of arrays"
     " or PIL images [H W 3]"
 )
@@ -52,23 +84,23 @@ def as_frames(frames: Any) -> UInt8[Tensor, "t H W 3"]:
     if isinstance(frames, (list, tuple)):
         return _stack(frames)
     if not _is_array(frames):
-        raise TypeError(f"{ACCEPTED}; not {_kind(frames)}.")
+        raise TypeError(f"{_ACCEPTED}; not {_kind(frames)}.")
     found = _tensor(frames)
     shape = list(found.shape)
     if found.ndim == 5:
-        raise ValueError(f"one video at a time: {ACCEPTED}. {shape} is a batch: call once for each of its {shape[0]}.")
+        raise ValueError(f"one video at a time: {_ACCEPTED}. {shape} is a batch: call once for each of its {shape[0]}.")
     if found.ndim != 4 or shape[-1] != 3 or 0 in shape:
         hint = ""
         if found.ndim == 4 and shape[1] == 3:
             hint = " Channels come last: frames.permute(0, 2, 3, 1), of an array frames.transpose(0, 2, 3, 1)."
         elif found.ndim == 4 and shape[0] == 3:
             hint = " Channels come last: frames.permute(1, 2, 3, 0), of an array frames.transpose(1, 2, 3, 0)."
-        raise ValueError(f"{ACCEPTED}; not {shape}.{hint}")
+        raise ValueError(f"{_ACCEPTED}; not {shape}.{hint}")
     if found.dtype != torch.uint8:
         hint = ""
         if found.is_floating_point():
             hint = " Of values from 0 to 1: (frames * 255).round().to(torch.uint8); from 0 to 255: without the factor."
-        raise ValueError(f"{ACCEPTED}; not {str(found.dtype).removeprefix('torch.')}.{hint}")
+        raise ValueError(f"{_ACCEPTED}; not {str(found.dtype).removeprefix('torch.')}.{hint}")
     return found
 
 
@@ -84,9 +116,9 @@ def check_fps(fps: float | None, spec: InputSpec) -> float:
 def check_paths(videos: Any) -> Iterable[Any]:
     """What may be gone through for paths: bytes, open files and mappings can be too, and hold none."""
     if isinstance(videos, (bytes, bytearray, memoryview, Mapping)) or hasattr(videos, "read"):
-        raise TypeError(f"{ACCEPTED}; not {_kind(videos)}. Write what it holds to a file, and give its path.")
+        raise TypeError(f"{_ACCEPTED}; not {_kind(videos)}. Write what it holds to a file, and give its path.")
     if not isinstance(videos, Iterable):
-        raise TypeError(f"{ACCEPTED}; not {_kind(videos)}.")
+        raise TypeError(f"{_ACCEPTED}; not {_kind(videos)}.")
     if isinstance(videos, (list, tuple)):
         for path in videos:
             check_path(path)
@@ -96,73 +128,8 @@ def check_paths(videos: Any) -> Iterable[Any]:
 def check_path(path: Any) -> str | PathLike[str]:
     """One of several videos: a path."""
     if not isinstance(path, (str, PathLike)):
-        raise TypeError(f"{ACCEPTED}; of several, each is a path, not {_kind(path)}.")
+        raise TypeError(f"{_ACCEPTED}; of several, each is a path, not {_kind(path)}.")
     return path
-
-
-def _stack(frames: Any) -> UInt8[Tensor, "t H W 3"]:
-    for frame in frames:
-        if not _is_array(frame):
-            raise TypeError(f"{ACCEPTED}; not a list with {_kind(frame)}.")
-    made = [_tensor(frame) for frame in frames]
-    shapes = sorted({tuple(frame.shape) for frame in made})
-    if len(shapes) > 1:
-        raise ValueError(f"frames of one video have one size; not {' and '.join(str(list(s)) for s in shapes[:3])}.")
-    if shapes and (len(shapes[0]) != 3 or shapes[0][-1] != 3):
-        hint = ' Of a PIL image: image.convert("RGB").' if hasattr(frames[0], "convert") else ""
-        raise ValueError(f"{ACCEPTED}; not a list of {list(shapes[0])}.{hint}")
-    if not made:
-        raise ValueError(f"{ACCEPTED}; the list is empty.")
-    return as_frames(torch.stack(made))
-
-
-def _is_array(value: Any) -> bool:
-    """A tensor, an array, or what calls itself one, as PIL images do."""
-    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "__array_interface__")
-
-
-def _tensor(value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind not in "buif":
-        raise ValueError(f"{ACCEPTED}; not an array of {array.dtype}.")
-    return torch.from_numpy(np.array(array))  # a copy that may be written to: torch warns of others
-
-
-def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
-
-
-# ---- predict/inputs: """What the user typed becomes videos: files, folders, folders of frames and patterns."""
-
-log = logging.getLogger("motionformer")
-
-
-@dataclass(frozen=True)
-class Input:
-    """A video, and its place below the folder or pattern it was found by: what files made from it are called."""
-
-    path: Path
-    name: str
-
-
-def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
-    """Every video once, in the order given; inside a folder or a pattern, in an order that never changes.
-
-    A file that was named is taken whatever it is called, also if it is not there: it is then one that failed. Where
-    nothing is there, that is an error.
-    """
-    found: dict[Path, Input] = {}
-    for path in paths:
-        for one in _videos_at(Path(path)):
-            found.setdefault(one.path, one)
-    if not found:
-        raise VideoError("no path was given.")
-    if not any(path.exists() for path in found):
-        others = f", nor are the {len(found) - 1} others" if len(found) > 1 else ""
-        raise VideoError(f"there is no such file{others}", next(iter(found)))
-    return list(found.values())
 
 
 def _videos_at(path: Path) -> list[Input]:
@@ -170,7 +137,7 @@ def _videos_at(path: Path) -> list[Input]:
         return _below(path)
     if path.exists() or not glob.has_magic(str(path)):
         return [Input(path, path.name)]
-    names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob refuses absolute patterns)
+    names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob takes no absolute patterns)
     videos = [video for name in sorted(names) for video in _matched(Path(name))]
     if not videos:
         raise VideoError("this pattern matches no video", path)
@@ -206,3 +173,37 @@ def _in_folder(folder: Path) -> list[Path]:
 def _plain_part(pattern: Path) -> Path:
     """The folder that all matches are below."""
     return next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
+
+
+def _stack(frames: Any) -> UInt8[Tensor, "t H W 3"]:
+    for frame in frames:
+        if not _is_array(frame):
+            raise TypeError(f"{_ACCEPTED}; not a list with {_kind(frame)}.")
+    made = [_tensor(frame) for frame in frames]
+    shapes = sorted({tuple(frame.shape) for frame in made})
+    if len(shapes) > 1:
+        raise ValueError(f"frames of one video have one size; not {' and '.join(str(list(s)) for s in shapes[:3])}.")
+    if shapes and (len(shapes[0]) != 3 or shapes[0][-1] != 3):
+        hint = ' Of a PIL image: image.convert("RGB").' if hasattr(frames[0], "convert") else ""
+        raise ValueError(f"{_ACCEPTED}; not a list of {list(shapes[0])}.{hint}")
+    if not made:
+        raise ValueError(f"{_ACCEPTED}; the list is empty.")
+    return as_frames(torch.stack(made))
+
+
+def _is_array(value: Any) -> bool:
+    """A tensor, an array, or what calls itself one, as PIL images do."""
+    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "__array_interface__")
+
+
+def _tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{_ACCEPTED}; not an array of {array.dtype}.")
+    return torch.from_numpy(np.array(array))  # a copy that may be written to: torch warns of others
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")

@@ -1,271 +1,158 @@
-"""Many videos to one file: shared among processes, kept as they come, put together in the order given at the end.
+"""Many videos, one job: shared among processes, every result kept in a journal as it comes, all in order at the end.
 
-What a video's entry is does not depend on the videos before it, so an interrupted run, and one by several processes,
-gives the file that one run would have given, byte for byte.
+A video's result does not depend on the videos before it, so an interrupted job, and one of several processes, gives
+what one process would have given, byte for byte.
 """
 
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from motionformer.data import Failure
+from motionformer.distributed import current_rank
 from motionformer.errors import VideoError
-from motionformer.inference.several import find_processes
-from motionformer.runs import stamp_video
 from motionformer.inference.predictor import Predictor
+from motionformer.inference.results import READ
+from motionformer.inference.timeline import Timeline
+from motionformer.runs import (
+    Entry,
+    Journal,
+    atomic_write,
+    read_journal,
+    remove_journal,
+    stamp_video,
+    valid_json,
+    write_csv,
+)
 
-import json
-import logging
-import os
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import Any
-
-from motionformer.errors import EvaluationError
-from motionformer.runs import naming
-
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any
-
-from motionformer.inference.results import READ, write_atomically
-from motionformer.runs import valid_json, write_csv
-
-Work = Callable[[Sequence[Path]], Iterator[Entry]]
-"""Paths to entries, in order. An entry is plain values for JSON; that of a failed video has "failed"."""
+Work = Callable[[Sequence[Path]], Iterable[Entry]]
+"""Paths to results, in order: plain values for JSON, with "failed" for a video that could not be read."""
 
 
-def run(
+def run_job(
     paths: Sequence[Path],
     work: Work,
     *,
-    header: Mapping[str, Any],
+    description: str = "",
+    header: Mapping[str, Any] | None = None,
     journal: Path | None = None,
     resume: bool = False,
-    on_entry: Callable[[Entry], None] = lambda entry: None,
 ) -> list[Entry]:
-    """The entries of all paths, in their order, in every process.
+    """The results of all paths, in their order, on every rank.
 
-    With `journal`, every entry is on the disk before the next video begins. `resume` goes on with what is there.
+    With `journal`, every result is on the disk before the next video begins; `resume` continues with those of an
+    earlier job with the same `header` whose files have not changed.
     """
-    processes = find_processes()
-    marks = {path: stamp_video(path) for path in paths}
-
-    def begin() -> dict[tuple[str, str], Entry]:
-        if journal is None:
-            return {}
-        if not resume:
-            remove_journal(journal)
-        return read_journal(journal, header)
-
-    done = processes.first_does(begin)
-    left = [path for path in paths if (str(path), marks[path]) not in done]
-    for path in paths if processes.is_first else ():
-        if (entry := done.get((str(path), marks[path]))) is not None:
-            on_entry(entry)
-    mine: dict[str, Entry] = {}
-    own = processes.share(left)
+    rank = current_rank()
+    stamps = {} if journal is None else {path: stamp_video(path) for path in paths}
+    done: dict[Path, Entry] = rank.on_zero(lambda: _read_done(journal, header or {}, resume, stamps))
+    own = rank.share([path for path in paths if path not in done])
+    mine: dict[Path, Entry] = {}
     with ExitStack() as stack:
-        writing = None if journal is None else stack.enter_context(Journal(journal, header, processes.rank))
+        advance = stack.enter_context(progress_bar(description, len(paths), len(done)))
+        kept = None if journal is None else stack.enter_context(Journal(journal, header or {}, rank.rank))
         for path, entry in zip(own, work(own), strict=True):
-            if writing is not None:
-                writing.add(str(path), marks[path], entry)
-            mine[str(path)] = entry
-            on_entry(entry)
-    for share in processes.gather(mine):
-        done.update({(key, marks[Path(key)]): entry for key, entry in share.items()})
-    return [done[str(path), marks[path]] for path in paths]
+            if kept is not None:
+                kept.add(str(path), stamps[path], entry)
+            mine[path] = entry
+            advance(1)
+    for share in rank.gather(mine):
+        done |= share
+    return [done[path] for path in paths]
 
 
-class PredictVideos:
+def predict_videos(predictor: Predictor, paths: Sequence[Path], top: int) -> Iterator[Entry]:
     """The work of `motionformer predict`."""
-
-    def __init__(self, predictor: Predictor, top: int, num_workers: int = 0) -> None:
-        self.predictor, self.top, self.num_workers = predictor, top, num_workers
-
-    def __call__(self, paths: Sequence[Path]) -> Iterator[Entry]:
-        for path, found in zip(paths, self.predictor.predict_many(paths, self.num_workers), strict=True):
-            yield failed(path, found.reason) if isinstance(found, Failure) else found.to_dict(self.top)
+    for path, found in zip(paths, predictor.predict_many(paths), strict=True):
+        yield failed_entry(path, found.reason) if isinstance(found, Failure) else found.to_dict(top)
 
 
-class PredictTimelines:
+def predict_timelines(
+    predictor: Predictor,
+    paths: Sequence[Path],
+    top: int,
+    threshold: float,
+    *,
+    hop: float | None = None,
+    window: float | None = None,
+    draw: Callable[[Timeline], None] = lambda timeline: None,
+) -> Iterator[Entry]:
     """The work of `motionformer predict --timeline`."""
-
-    def __init__(
-        self,
-        predictor: Predictor,
-        top: int,
-        threshold: float,
-        hop: float | None = None,
-        window: float | None = None,
-        draw: "Callable[[Any], None] | None" = None,
-    ) -> None:
-        self.predictor, self.top, self.threshold, self.hop, self.window = predictor, top, threshold, hop, window
-        self.draw = draw
-
-    def __call__(self, paths: Sequence[Path]) -> Iterator[Entry]:
-        for path in paths:
-            try:
-                timeline = self.predictor.timeline(path, hop=self.hop, window=self.window)
-            except VideoError as error:
-                yield failed(path, error.full_reason)
-                continue
-            if self.draw is not None:
-                self.draw(timeline)
-            yield timeline.to_dict(self.threshold, self.top)
-
-
-def failed(path: Path, reason: str) -> Entry:
-    return {"video": str(path), "failed": reason}
-
-
-# ---- predict/journal: """Results of a long run, a line a video, appended as they come: killed at any moment, the run goes on from here.
-
-A folder with one file of JSON lines for each process, so that no two write to the same. The first line of a file says
-what run it is of. A line counts once it is whole; a torn last line is what the interrupted video cost.
-"""
-
-log = logging.getLogger("motionformer")
-Entry = dict[str, Any]
-
-
-class Journal:
-    """Where this process writes. Use in a `with`."""
-
-    def __init__(self, folder: Path, header: Mapping[str, Any], rank: int = 0) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file = folder / f"{rank:04d}.jsonl"
-        fresh = not self.file.exists() or not _cut_torn_end(self.file)
-        self.stream = self.file.open("ab")
-        if fresh:
-            self._write(dict(header))
-
-    def add(self, key: str, mark: str, entry: Entry) -> None:
-        """On the disk when this returns."""
-        self._write({"key": key, "stamp": mark, "entry": entry})
-
-    def _write(self, value: Mapping[str, Any]) -> None:
-        with naming(self.file):
-            self.stream.write(json.dumps(value).encode() + b"\n")
-            self.stream.flush()
-            os.fsync(self.stream.fileno())
-
-    def __enter__(self) -> "Journal":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with naming(self.file):
-            self.stream.close()
-
-
-def read_journal(folder: Path, header: Mapping[str, Any]) -> dict[tuple[str, str], Entry]:
-    """Entries by key and stamp. Refuses a journal of another run: its results would be mixed with this one's."""
-    found: dict[tuple[str, str], Entry] = {}
-    for file in sorted(folder.glob("*.jsonl")):
-        lines = file.read_bytes().split(b"\n")[:-1]
-        if not lines:
+    for path in paths:
+        try:
+            timeline = predictor.timeline(path, hop=hop, window=window)
+        except VideoError as error:
+            yield failed_entry(path, error.full_reason)
             continue
-        _refuse_others(file, json.loads(lines[0]), header)
-        for number, line in enumerate(lines[1:], start=2):
-            found.update(_read_line(line, f"{file}:{number}"))
-    return found
+        draw(timeline)
+        yield timeline.to_dict(threshold, top)
 
 
-def remove_journal(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-def _read_line(line: bytes, where: str) -> dict[tuple[str, str], Entry]:
-    try:
-        one = json.loads(line)
-        return {(one["key"], one["stamp"]): one["entry"]}
-    except (ValueError, KeyError, TypeError) as error:
-        log.warning("%s is damaged (%s); this video is done again", where, error)
-        return {}
-
-
-def _refuse_others(file: Path, found: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-    wanted = json.loads(json.dumps(dict(header)))
-    if differences := sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key)):
-        raise EvaluationError(
-            f"{file} is of another run: {', '.join(differences)} differ. Leave --resume out to start afresh, or write"
-            " to another file."
-        )
-
-
-def _cut_torn_end(file: Path) -> int:
-    """Bytes that remain."""
-    data = file.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(file, whole)
-    return whole
-
-
-# ---- predict/tables: """Entries as files for scripts: one JSON document, or a csv with a line a guess (or a segment)."""
-
-
-def write_json(entries: Sequence[Entry], header: Mapping[str, Any], file: Path) -> None:
-    """`{..., "predictions": [...]}`, a line a video."""
-    write_atomically(file, lambda stream: stream.write(json_text(entries, header).encode()))
-
-
-def json_text(entries: Sequence[Entry], header: Mapping[str, Any]) -> str:
+def predictions_json(entries: Sequence[Entry], header: Mapping[str, Any]) -> str:
+    """`{..., "predictions": [...]}`, one line per video."""
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
     return valid_json(json.dumps(dict(header), ensure_ascii=False)[:-1] + f', "predictions": [\n{lines}\n]}}\n')
 
 
-def write_table(entries: Sequence[Entry], file: Path) -> None:
-    """Best guess first; a failed video has one line with its reason."""
+def write_predictions_csv(entries: Sequence[Entry], file: Path) -> None:
+    """One line per class or segment, best first; a failed video has one line with its reason."""
     rows = [["video", "start", "end", "task", "rank", "index", "label", "score", "failed", *READ]]
     for entry in entries:
-        rows += _rows(entry)
-
-    def write(stream: IO[bytes]) -> None:
+        rows += _csv_rows(entry)
+    with atomic_write(file) as stream:
         write_csv(stream, rows)
 
-    write_atomically(file, write)
+
+def failed_entry(path: Path, reason: str) -> Entry:
+    """The result of a video that could not be read."""
+    return {"video": str(path), "failed": reason}
 
 
-def _rows(entry: Entry) -> list[list[str]]:
-    video, read = entry["video"], [_cell(entry.get(key)) for key in READ]
+@contextmanager
+def progress_bar(
+    description: str, total: int, completed: int = 0, *, show: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """On stderr of rank zero, if it is a terminal; the other processes are taken to be equally fast."""
+    rank, console = current_rank(), Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = not (show and console.is_terminal and rank.is_zero)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        bar = progress.add_task(description, total=total, completed=completed)
+        yield lambda count: progress.advance(bar, count * rank.world_size)
+
+
+def _read_done(
+    journal: Path | None, header: Mapping[str, Any], resume: bool, stamps: Mapping[Path, str]
+) -> dict[Path, Entry]:
+    if journal is None:
+        return {}
+    if not resume:
+        remove_journal(journal)
+    entries = read_journal(journal, header)
+    return {path: entries[str(path), stamp] for path, stamp in stamps.items() if (str(path), stamp) in entries}
+
+
+def _csv_rows(entry: Entry) -> list[list[Any]]:
+    video, read = entry["video"], ["" if (value := entry.get(key)) is None else str(value).lower() for key in READ]
     if "failed" in entry:
         return [[video, "", "", "", "", "", "", "", entry["failed"], *read]]
     if "segments" in entry:
         return [
-            [
-                video,
-                str(s["start"]),
-                str(s["end"]),
-                s["task"],
-                "",
-                str(s["index"]),
-                s["label"],
-                str(s["score"]),
-                "",
-                *read,
-            ]
+            [video, s["start"], s["end"], s["task"], "", s["index"], s["label"], s["score"], "", *read]
             for s in entry["segments"]
         ]
     tasks = [task for task in ("verb", "noun") if task in entry]
     named = [("action" if tasks else "class", entry["top"]), *((task, entry[task]) for task in tasks)]
     return [
-        [video, "", "", task, str(rank), _index(guess["index"]), guess["label"], str(guess["score"]), "", *read]
-        for task, guesses in named
-        for rank, guess in enumerate(guesses, start=1)
+        [video, "", "", task, rank, _index(one["index"]), one["label"], one["score"], "", *read]
+        for task, best in named
+        for rank, one in enumerate(best, start=1)
     ]
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value).lower()
 
 
 def _index(index: Any) -> str:

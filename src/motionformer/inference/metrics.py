@@ -1,31 +1,20 @@
-"""How good are the scores? Functions of scores `[n k]` and labels `[n]`, on arrays; they know no videos and no files.
+"""How good are the scores, and how sure is the metric? Functions of scores `[n k]`, labels `[n]` and counts, on arrays:
+accuracy, calibration, mean average precision, actions of EPIC-Kitchens, 95 % confidence intervals.
 
-Ties go to the class listed first, in every figure alike.
+Ties go to the class listed first, in every metric alike.
 """
 
-
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int, Int64
 
-import math
-from collections.abc import Sequence
-
-import numpy as np
-from jaxtyping import Bool, Float, Float64
-
-import json
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int
-
-from motionformer.errors import EvaluationError
-from motionformer.inference.results import Results, write_atomically
-
 NUM_BINS = 15
+_Z = 1.959963984540054  # of the normal distribution, two-sided 95 %
+_RESAMPLES, _MOST_SCORES = 1000, 2_000_000
+Interval = tuple[float, float]
 
 
 def is_in_top(scores: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"], top: int) -> Bool[np.ndarray, " n"]:
@@ -88,19 +77,19 @@ def accuracy_by_views(
 ) -> Float64[np.ndarray, "v c"]:
     """Top-1 of 1 … v temporal views times 1 … c crops, from the scores of one pass over all of them.
 
-    Views are added in `spread_order`: a few of them lie as they would if only so many had been asked for.
+    Views are added in `_spread_order`: a few of them lie as they would if only so many had been asked for.
     """
     n, v, c, k = scores.shape
     found = np.zeros((v, c))
     total = np.zeros((n, c, k))  # of the views so far; of each, the crops so far
-    for row, view in enumerate(spread_order(v)):
-        total += np.cumsum(scores[:, view, spread_order(c)], axis=1, dtype=np.float64)
+    for row, view in enumerate(_spread_order(v)):
+        total += np.cumsum(scores[:, view, _spread_order(c)], axis=1, dtype=np.float64)
         for column in range(c):
             found[row, column] = is_in_top(total[:, column], labels, 1).mean() if n else np.nan
     return found
 
 
-def spread_order(count: int) -> list[int]:
+def _spread_order(count: int) -> list[int]:
     """0 … count − 1: the middle, then the ends, then always the one farthest from those before it."""
     order = [(count - 1) // 2]
     while len(order) < count:
@@ -117,17 +106,36 @@ def mean_average_precision(
     from torchmetrics.functional.classification import binary_average_precision
 
     values = np.full(scores.shape[1], np.nan)
-    for k in np.flatnonzero(targets.any(axis=0)):  # one by one: torchmetrics refuses a single class as multi-label
+    for k in np.flatnonzero(targets.any(axis=0)):  # one by one: torchmetrics takes no single class as multi-label
         ours, truth = torch.from_numpy(scores[:, k].copy()), torch.from_numpy(targets[:, k]).long()
         values[k] = float(binary_average_precision(ours, truth))
     return mean_over_classes(values), values
 
 
-# ---- evaluation/intervals: """How sure a figure is: 95 % confidence intervals of accuracies, from counts. Knows no videos and no files."""
+def is_action_in_top(
+    verb: Float32[np.ndarray, "n v"],
+    noun: Float32[np.ndarray, "n o"],
+    verb_labels: Int[np.ndarray, " n"],
+    noun_labels: Int[np.ndarray, " n"],
+    top: int,
+) -> Bool[np.ndarray, " n"]:
+    """Whether the true pair is among the `top` best of all pairs. For `top=1`: whether verb and noun are right."""
+    found = np.zeros(len(verb), dtype=bool)
+    for i in np.flatnonzero(~np.isnan(verb).any(axis=1)):
+        product = _products(verb[i], noun[i])
+        true = verb_labels[i] * noun.shape[1] + noun_labels[i]
+        before = (product > product[true]).sum() + (product[:true] == product[true]).sum()
+        found[i] = before < top
+    return found
 
-Z = 1.959963984540054  # of the normal distribution, two-sided 95 %
-RESAMPLES, MOST_SCORES = 1000, 2_000_000
-Interval = tuple[float, float]
+
+def best_actions(
+    verb: Float32[np.ndarray, " v"], noun: Float32[np.ndarray, " o"], count: int
+) -> list[tuple[tuple[int, int], float]]:
+    """The pairs with the largest products and these, best first. Ties go to the lower verb, then the lower noun."""
+    product = _products(verb, noun)
+    order = np.argsort(-product, kind="stable")[:count]
+    return [((int(i) // len(noun), int(i) % len(noun)), float(product[i])) for i in order]
 
 
 def wilson(correct: int, total: int) -> Interval:
@@ -153,7 +161,7 @@ def wilson(correct: int, total: int) -> Interval:
     return _wilson(correct / total, float(total))
 
 
-def mean_of_shares(correct: Sequence[int], totals: Sequence[int]) -> Interval:
+def mean_of_proportions(correct: Sequence[int], totals: Sequence[int]) -> Interval:
     """Of the mean of the shares of independent groups (mean class accuracy): Wilson's, for as many videos as one group
     would need for the same variance.
 
@@ -198,9 +206,9 @@ def mean_average_precision_interval(
     """Of mAP: the percentiles of videos drawn again with replacement, always the same draws. None where they all agree
     (a perfect score, a single video): that is no certainty. None for more than two million scores: minutes of work."""
     n = len(scores)
-    if n < 2 or not targets.any() or targets.size > MOST_SCORES:
+    if n < 2 or not targets.any() or targets.size > _MOST_SCORES:
         return None
-    resamples = max(200, min(RESAMPLES, int(1e8 / targets.size)))
+    resamples = max(200, min(_RESAMPLES, int(1e8 / targets.size)))
     weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=resamples).T.astype(np.float32)
     values = [_weighted_precision(scores[:, k], targets[:, k], weights) for k in np.flatnonzero(targets.any(axis=0))]
     with np.errstate(invalid="ignore"):
@@ -222,9 +230,9 @@ def show_share(correct: int, total: int) -> str:
 
 
 def _wilson(share: float, total: float) -> Interval:
-    weight = Z * Z / total
+    weight = _Z * _Z / total
     centre = (share + weight / 2) / (1 + weight)
-    half = Z * math.sqrt((share * (1 - share) + weight / 4) / total) / (1 + weight)
+    half = _Z * math.sqrt((share * (1 - share) + weight / 4) / total) / (1 + weight)
     # the bounds of nothing and of everything are exact; rounding would leave 1e-18
     return (0.0 if share == 0 else centre - half), (1.0 if share == 1 else centre + half)
 
@@ -243,83 +251,6 @@ def _weighted_precision(
     hits = (precision * np.diff(right, axis=0, prepend=0)).sum(axis=0, dtype=np.float64)
     values: Float64[np.ndarray, " r"] = np.divide(hits, right[-1], out=np.full(len(hits), np.nan), where=right[-1] > 0)
     return values
-
-
-# ---- evaluation/epic: """EPIC-Kitchens-100: an action is a verb and a noun, and is right when both are (method.md §6).
-
-The two heads are taken as independent: the score of an action is the product of its verb's and its noun's.
-"""
-
-VERSION, CHALLENGE, NUM_ACTIONS = "0.2", "action_recognition", 100
-
-
-def is_epic(results: Results) -> bool:
-    return set(results.tasks) == {"verb", "noun"}
-
-
-def is_action_in_top(
-    verb: Float32[np.ndarray, "n v"],
-    noun: Float32[np.ndarray, "n o"],
-    verb_labels: Int[np.ndarray, " n"],
-    noun_labels: Int[np.ndarray, " n"],
-    top: int,
-) -> Bool[np.ndarray, " n"]:
-    """Whether the true pair is among the `top` best of all pairs. For `top=1`: whether verb and noun are right."""
-    found = np.zeros(len(verb), dtype=bool)
-    for i in np.flatnonzero(~np.isnan(verb).any(axis=1)):
-        product = _products(verb[i], noun[i])
-        true = verb_labels[i] * noun.shape[1] + noun_labels[i]
-        before = (product > product[true]).sum() + (product[:true] == product[true]).sum()
-        found[i] = before < top
-    return found
-
-
-def best_actions(
-    verb: Float32[np.ndarray, " v"], noun: Float32[np.ndarray, " o"], count: int
-) -> list[tuple[tuple[int, int], float]]:
-    """The pairs with the largest products and these, best first. Ties go to the lower verb, then the lower noun."""
-    product = _products(verb, noun)
-    order = np.argsort(-product, kind="stable")[:count]
-    return [((int(i) // len(noun), int(i) % len(noun)), float(product[i])) for i in order]
-
-
-def challenge_submission(
-    results: Results, *, pretraining: int = -1, labels: int = -1, data: int = -1
-) -> dict[str, Any]:
-    """What the action recognition challenge takes, as `test.json` in a zip.
-
-    Args:
-        pretraining, labels, data: the supervision levels `sls_pt`, `sls_tl`, `sls_td` of the challenge's rules; -1
-            says that they were not declared.
-
-    A video that could not be read has zeros: the challenge wants every action.
-    """
-    if not is_epic(results):
-        raise EvaluationError(
-            f"the challenge wants verb and noun scores; these results have {', '.join(results.tasks)}."
-        )
-    verbs, nouns = (np.nan_to_num(results.averaged(task)) for task in ("verb", "noun"))
-    return {
-        "version": VERSION,
-        "challenge": CHALLENGE,
-        "sls_pt": pretraining,
-        "sls_tl": labels,
-        "sls_td": data,
-        "results": {name: _entry(verbs[i], nouns[i]) for i, name in enumerate(results.ids)},
-    }
-
-
-def write_challenge(results: Results, file: Path, **levels: int) -> None:
-    submission = challenge_submission(results, **levels)
-    write_atomically(file, lambda stream: stream.write(json.dumps(submission).encode()))
-
-
-def _entry(verb: Float32[np.ndarray, " v"], noun: Float32[np.ndarray, " o"]) -> dict[str, dict[str, float]]:
-    return {
-        "verb": {str(i): float(score) for i, score in enumerate(verb)},
-        "noun": {str(i): float(score) for i, score in enumerate(noun)},
-        "action": {f"{v},{n}": score for (v, n), score in best_actions(verb, noun, NUM_ACTIONS)},
-    }
 
 
 def _products(verb: Float32[np.ndarray, " v"], noun: Float32[np.ndarray, " o"]) -> Float64[np.ndarray, " a"]:

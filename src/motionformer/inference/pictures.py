@@ -1,5 +1,4 @@
-"""Figures of an evaluation: confusion matrix, reliability diagram, accuracy against the number of views."""
-
+"""Pictures of results: confusion matrix, reliability diagram, accuracy against the number of views, timelines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,23 +6,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int64
 
-from motionformer.inference.classes import SINGLE
-from motionformer.inference.results import Results
 from motionformer.inference.report import confusion, summarise
-
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-
+from motionformer.inference.results import Results
+from motionformer.inference.scorer import SINGLE
 from motionformer.inference.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_NAMED = 40
-BLUE, GREY = "#2563a8", "#9aa3ad"
+_MAX_NAMED = 40
+_STRONGEST = 6  # classes of a timeline: more lines cannot be told apart
+_BLUE, _GREY = "#2563a8", "#9aa3ad"
 
 
 def draw_pictures(results: Results, folder: Path) -> list[Path]:
@@ -34,11 +28,11 @@ def draw_pictures(results: Results, folder: Path) -> list[Path]:
         figures: dict[str, Figure] = {}
         if "calibration" in found:
             figures["confusion"] = draw_confusion(confusion(results, task), results.header.class_names[task])
-            figures["reliability"] = draw_reliability(found["calibration"])
+            figures["reliability"] = _draw_reliability(found["calibration"])
         if "map" in found.get("all", {}):
-            figures["precision"] = draw_precision(found["classes"], found["all"]["map"])
+            figures["precision"] = _draw_precision(found["classes"], found["all"]["map"])
         if len(found.get("top1_by_views", [])) > 1 or len(found.get("top1_by_crops", [])) > 1:
-            figures["views"] = draw_views(found["top1_by_views"], found["top1_by_crops"])
+            figures["views"] = _draw_views(found["top1_by_views"], found["top1_by_crops"])
         for name, figure in figures.items():
             file = folder / f"{name}{end}.png"
             figure.savefig(file, dpi=130)
@@ -49,14 +43,14 @@ def draw_pictures(results: Results, folder: Path) -> list[Path]:
 def draw_confusion(counts: Int64[np.ndarray, "k k"], names: tuple[str, ...]) -> "Figure":
     """Rows are normalised: each shows where the videos of one class went."""
     k = len(names)
-    side = min(14.0, max(4.5, 2.5 + 0.42 * k)) if k <= MAX_NAMED else 9.0
+    side = min(14.0, max(4.5, 2.5 + 0.42 * k)) if k <= _MAX_NAMED else 9.0
     figure, axes = _figure(side + 0.8, side)
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
     picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
-    if k <= MAX_NAMED:
+    if k <= _MAX_NAMED:
         axes.set_xticks(
             range(k),
             [plain(name) for name in names],
@@ -73,17 +67,17 @@ def draw_confusion(counts: Int64[np.ndarray, "k k"], names: tuple[str, ...]) -> 
     return figure
 
 
-def draw_reliability(calibration: dict[str, Any]) -> "Figure":
+def _draw_reliability(calibration: dict[str, Any]) -> "Figure":
     """How often a score was right, bin by bin; above the diagonal the model is better than it says."""
     figure, axes = _figure(4.8, 4.6)
     bins = calibration["bins"]
     width = 1 / len(bins)
     most = max(one["videos"] for one in bins)
-    for place, one in enumerate(bins):
+    for i, one in enumerate(bins):
         if one["videos"]:
-            left, share = place * width, 0.25 + 0.75 * one["videos"] / most
-            axes.bar(left, one["accuracy"], width, align="edge", color=BLUE, alpha=share, edgecolor="white")
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
+            left, share = i * width, 0.25 + 0.75 * one["videos"] / most
+            axes.bar(left, one["accuracy"], width, align="edge", color=_BLUE, alpha=share, edgecolor="white")
+    axes.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=1)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="score of the prediction", ylabel="share that was right", aspect="equal")
     axes.set_title(
         f"expected calibration error {100 * calibration['error']:.1f} %\nthe fuller a bin, the darker", fontsize=9
@@ -91,26 +85,26 @@ def draw_reliability(calibration: dict[str, Any]) -> "Figure":
     return figure
 
 
-def draw_precision(classes: list[dict[str, Any]], mean: float | None) -> "Figure":
+def _draw_precision(classes: list[dict[str, Any]], mean: float | None) -> "Figure":
     """Videos of several classes: average precision of each class that has videos, best first; the worst if too many."""
     known = sorted((one for one in classes if one["videos"]), key=lambda one: -one["average_precision"])
-    shown = known[-MAX_NAMED:]
+    shown = known[-_MAX_NAMED:]
     figure, axes = _figure(6.4, max(2.2, 0.9 + 0.24 * len(shown)))
-    axes.barh(range(len(shown)), [one["average_precision"] for one in shown], color=BLUE)
+    axes.barh(range(len(shown)), [one["average_precision"] for one in shown], color=_BLUE)
     axes.set_yticks(range(len(shown)), [plain(f"{one['class']} ({one['videos']})") for one in shown])
     axes.invert_yaxis()
     axes.set(xlim=(0, 1), xlabel="average precision")
     if mean is not None:
-        axes.axvline(mean, color=GREY, linestyle="--", linewidth=1)
+        axes.axvline(mean, color=_GREY, linestyle="--", linewidth=1)
         which = "" if len(shown) == len(known) else f"; the {len(shown)} worst of {len(known)} classes"
         axes.set_title(f"mean {100 * mean:.1f} %{which}", fontsize=9)
     return figure
 
 
-def draw_views(by_views: list[float], by_crops: list[float]) -> "Figure":
+def _draw_views(by_views: list[float], by_crops: list[float]) -> "Figure":
     figure, axes = _figure(5.2, 3.6)
     curves = [
-        ("temporal views, all crops", by_views, BLUE, "o"),
+        ("temporal views, all crops", by_views, _BLUE, "o"),
         ("crops, all temporal views", by_crops, "#c2571a", "s"),
     ]
     for label, values, colour, marker in curves:
@@ -121,28 +115,6 @@ def draw_views(by_views: list[float], by_crops: list[float]) -> "Figure":
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     return figure
-
-
-def plain(text: str) -> str:
-    """A name as it stands: matplotlib takes what is between two dollar signs for a formula, and fails at bytes that are
-    no UTF-8, which become �."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("$", r"\$")
-
-
-def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
-    from matplotlib.figure import Figure  # no pyplot: no window, no global state
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure, axes
-
-
-# ---- predict/plot: """A timeline as a picture: the scores of the strongest classes along time, and the segments above the threshold."""
-
-STRONGEST = 6
-"""Classes drawn. More lines than this cannot be told apart."""
 
 
 def draw_timeline(timeline: Timeline, file: Path, threshold: float = 0.5) -> Path:
@@ -164,11 +136,27 @@ def draw_timeline(timeline: Timeline, file: Path, threshold: float = 0.5) -> Pat
     return file
 
 
+def plain(text: str) -> str:
+    """A name as it stands: matplotlib takes what is between two dollar signs for a formula, and fails at bytes that are
+    no UTF-8, which become �."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("$", r"\$")
+
+
+def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure  # no pyplot: no window, no global state
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
 def _draw_task(timeline: Timeline, task: str, threshold: float, curves: Any, bars: Any) -> None:
     scores, names = timeline.scores(task), [plain(name) for name in timeline.windows[0].labels[task]]
-    strongest = np.argsort(-scores.max(axis=0), kind="stable")[:STRONGEST].tolist()
+    strongest = np.argsort(-scores.max(axis=0), kind="stable")[:_STRONGEST].tolist()
     middles = [((w.start or 0.0) + (w.end or 0.0)) / 2 for w in timeline.windows]
-    colours = {index: f"C{place}" for place, index in enumerate(strongest)}
+    colours = {index: f"C{i}" for i, index in enumerate(strongest)}
     for index in strongest:
         marker = "o" if len(middles) < 60 else ""
         curves.plot(middles, scores[:, index], color=colours[index], label=names[index], lw=1.6, marker=marker, ms=3)

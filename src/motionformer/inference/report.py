@@ -1,46 +1,50 @@
-"""Results become figures: a plain dictionary, for JSON, tables and pictures alike.
+"""Results become metrics and reports: a summary (plain values), tables for people, files, a challenge submission.
 
 Every accuracy is given twice. `all`: over all labelled videos, those that could not be read counted as wrong, which is
-the figure to publish. `readable`: over the videos that could be read. They are equal when nothing failed. `intervals`
-holds the 95 % confidence interval of each (`intervals.py`), and how many videos were right.
+the metric to publish. `readable`: over the videos that could be read. They are equal when nothing failed. `intervals`
+holds the 95 % confidence interval of each, and how many videos were right.
 """
 
-
+import json
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int64
-
-from motionformer.inference import metrics
-from motionformer.inference.classes import SINGLE
-from motionformer.inference.metrics import is_action_in_top, is_epic
-from motionformer.inference.metrics import Interval, mean_average_precision_interval, mean_of_shares, wilson
-from motionformer.inference.results import Results
-from motionformer.video import ReadFacts
-
-import json
-from pathlib import Path
-from typing import Any
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from motionformer.inference.classes import SINGLE
-from motionformer.inference.metrics import show_interval
-from motionformer.inference.results import Results, write_atomically
-from motionformer.runs import write_csv
+from motionformer.errors import EvaluationError
+from motionformer.inference import metrics
+from motionformer.inference.results import Results
+from motionformer.inference.scorer import SINGLE
+from motionformer.runs import atomic_write, write_atomically, write_csv
+from motionformer.video import ReadFacts
 
-TOPS = (1, 5)
-Mask = Bool[np.ndarray, " n"]
+_NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
+_Mask = Bool[np.ndarray, " n"]
 
 
 def summarise(results: Results) -> dict[str, Any]:
-    """Everything but the confusion matrix, which is large."""
+    """The metrics of an evaluation, in plain values, for JSON, tables and pictures alike.
+
+    Args:
+        results: of `evaluate`, or read by `Results.load`.
+
+    Returns:
+        What was evaluated, and by task `all` and `readable` (`top1`, `top5`, `mean_class`; `map` for any number of
+        classes per video), their `intervals`, `calibration`, `top1_by_views`, and the `classes`.
+
+    Example:
+        ```python
+        summarise(results)["tasks"]["class"]["all"]["top1"]  # 0.856
+        ```
+    """
     header = results.header
     tasks = {task: _summarise_task(results, task) for task in results.tasks}
-    if is_epic(results):
+    if results.is_epic:
         tasks["action"] = _summarise_action(results)
     return {
         "model": header.model,
@@ -91,14 +95,117 @@ def read_notes(read: dict[str, Any] | None) -> list[str]:
     if read and (count := read["damaged_videos"]):
         notes.append(
             f"{count} of {read['videos']} videos are damaged where they were read: their scores are of patched-up"
-            " frames. `motionformer data check` says where."
+            " frames. `motionformer data check` shows where."
         )
     return notes
 
 
 def confusion(results: Results, task: str = SINGLE) -> Int64[np.ndarray, "k k"]:
-    """Row: the true class; column: the predicted. Of the videos that could be read."""
+    """The confusion matrix of the videos that could be read.
+
+    Args:
+        results: of an evaluation.
+        task: "class", or "verb" and "noun" of EPIC-Kitchens.
+
+    Returns:
+        Counts `[k k]`; row: the true class, column: the predicted one.
+    """
     return metrics.confusion_matrix(results.averaged(task), results.labels[task])
+
+
+def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, kept: bool = False) -> None:
+    """Print the accuracies, the effect of the number of views, the worst classes, and which videos failed.
+
+    Args:
+        summary: of `summarise`.
+        console: rich's, to print to.
+        show: classes and failed videos to list.
+        kept: whether there is a results file.
+    """
+    views = f"{_count(summary['views'], 'view')} × {_count(summary['crops'], 'crop')}"
+    views += f", {summary['protocol']['protocol']} protocol"
+    _print(console, f"{summary['model']} on {summary['data']}: {_count(summary['videos'], 'video')}, {views}")
+    if not summary["labelled"]:
+        where = "the scores are in the results file" if kept else "--out DIR keeps the scores"
+        _print(console, f"no labels: nothing to measure; {where}")
+    else:
+        console.print(_accuracies(summary))
+    _print_overlap(summary["training_overlap"], console)
+    for task, found in summary["tasks"].items():
+        prefix = "" if task == SINGLE else f"{task}: "
+        if len(found.get("top1_by_views", [])) > 1:
+            _print(console, f"{prefix}top-1, %, by number of temporal views: {_curve(found['top1_by_views'])}")
+        if len(found.get("top1_by_crops", [])) > 1:
+            _print(console, f"{prefix}top-1, %, by number of crops: {_curve(found['top1_by_crops'])}")
+        if "calibration" in found:
+            _print(console, f"{prefix}expected calibration error: {_percent(found['calibration']['error'])}")
+        if show and "classes" in found and summary["labelled"]:
+            console.print(_worst(found["classes"], f"{prefix}lowest classes", show))
+    for note in read_notes(summary["read"]):
+        console.print(f"note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    for one in summary["damaged"][:show]:
+        _print(console, f"  damaged: {one['path'] or one['id']}")
+    _print_failures(summary, console, show)
+
+
+def write_reports(results: Results, folder: Path) -> dict[str, Any]:
+    """Write `summary.json`, and for every task `classes.csv` and `confusion.csv`.
+
+    Args:
+        results: of an evaluation.
+        folder: an existing folder.
+
+    Returns:
+        The summary, as of `summarise`.
+    """
+    summary = summarise(results)
+    text = json.dumps(summary, indent=1, allow_nan=False)  # no other program reads NaN
+    write_atomically(folder / "summary.json", text)
+    for task, names in results.header.class_names.items():
+        end = "" if task == SINGLE else f"-{task}"
+        classes = summary["tasks"][task].get("classes")
+        if classes:
+            rows = [list(classes[0]), *(["" if v is None else str(v) for v in one.values()] for one in classes)]
+            _write_table(folder / f"classes{end}.csv", rows)
+        if classes and results.labels[task].ndim == 1:
+            counted = confusion(results, task).tolist()
+            rows = [["true \\ predicted", *names], *([n, *map(str, r)] for n, r in zip(names, counted, strict=True))]
+            _write_table(folder / f"confusion{end}.csv", rows)
+    return summary
+
+
+def challenge_submission(
+    results: Results, *, pretraining: int = -1, labels: int = -1, data: int = -1
+) -> dict[str, Any]:
+    """What the EPIC-Kitchens-100 action recognition challenge takes, as `test.json` in a zip.
+
+    Args:
+        results: of verbs and nouns. A video that could not be read has zeros: the challenge wants every action.
+        pretraining, labels, data: the supervision levels `sls_pt`, `sls_tl`, `sls_td` of the challenge's rules; -1:
+            not declared.
+
+    Raises:
+        EvaluationError: the results are of other tasks.
+    """
+    if not results.is_epic:
+        raise EvaluationError(
+            f"the challenge needs verb and noun scores; these results have {', '.join(results.tasks)}."
+        )
+    verbs, nouns = (np.nan_to_num(results.averaged(task)) for task in ("verb", "noun"))
+    entries = {}
+    for name, verb, noun in zip(results.ids, verbs, nouns, strict=True):
+        entries[name] = {
+            "verb": {str(i): float(score) for i, score in enumerate(verb)},
+            "noun": {str(i): float(score) for i, score in enumerate(noun)},
+            "action": {f"{v},{n}": score for (v, n), score in metrics.best_actions(verb, noun, 100)},
+        }
+    levels = {"sls_pt": pretraining, "sls_tl": labels, "sls_td": data}
+    return {"version": "0.2", "challenge": "action_recognition", **levels, "results": entries}
+
+
+def write_challenge(results: Results, file: Path, **levels: int) -> None:
+    """Write the submission of `challenge_submission` as JSON."""
+    write_atomically(file, json.dumps(challenge_submission(results, **levels)))
 
 
 def _summarise_task(results: Results, task: str) -> dict[str, Any]:
@@ -113,13 +220,15 @@ def _summarise_task(results: Results, task: str) -> dict[str, Any]:
     right = metrics.is_in_top(scores, labels, 1)
     counts, accuracies = metrics.class_accuracy(right, labels, len(names))
     _, of_readable = metrics.class_accuracy(right[readable], labels[readable], len(names))
-    figures = _twice(lambda top: metrics.is_in_top(scores, labels, top), readable, len(names))
-    figures["all"]["mean_class"] = metrics.mean_over_classes(accuracies)
-    figures["readable"]["mean_class"] = metrics.mean_over_classes(of_readable) if readable.any() else None
+    values = _over_all_and_readable(lambda top: metrics.is_in_top(scores, labels, top), readable, len(names))
+    values["all"]["mean_class"] = metrics.mean_over_classes(accuracies)
+    values["readable"]["mean_class"] = metrics.mean_over_classes(of_readable) if readable.any() else None
     for which, chosen in (("all", np.ones_like(readable)), ("readable", readable)):
         found_counts = (np.bincount(labels[mask & chosen], minlength=len(names)) for mask in (right, chosen))
-        figures["intervals"][which]["mean_class"] = _bounds(mean_of_shares(*(c.tolist() for c in found_counts)))
-    found: dict[str, Any] = {"num_classes": len(names), **figures}
+        values["intervals"][which]["mean_class"] = _bounds(
+            metrics.mean_of_proportions(*(c.tolist() for c in found_counts))
+        )
+    found: dict[str, Any] = {"num_classes": len(names), **values}
     if readable.any():
         found["calibration"] = _calibration(scores[readable], labels[readable])
         by_views = metrics.accuracy_by_views(results.scores[task][known], labels)
@@ -141,10 +250,12 @@ def _summarise_action(results: Results) -> dict[str, Any]:
         return {"num_classes": sizes[0] * sizes[1]}
     verb, noun = (results.averaged(task)[known] for task in ("verb", "noun"))
     verbs, nouns = (results.labels[task][known] for task in ("verb", "noun"))
-    figures = _twice(
-        lambda top: is_action_in_top(verb, noun, verbs, nouns, top), results.readable[known], sizes[0] * sizes[1]
+    values = _over_all_and_readable(
+        lambda top: metrics.is_action_in_top(verb, noun, verbs, nouns, top),
+        results.readable[known],
+        sizes[0] * sizes[1],
     )
-    return {"num_classes": sizes[0] * sizes[1], **figures}
+    return {"num_classes": sizes[0] * sizes[1], **values}
 
 
 def _summarise_multilabel(results: Results, task: str) -> dict[str, Any]:
@@ -158,8 +269,8 @@ def _summarise_multilabel(results: Results, task: str) -> dict[str, Any]:
         "all": {"map": None if np.isnan(mean) else mean},
         "readable": {"map": None if np.isnan(readable_mean) else readable_mean},
         "intervals": {
-            "all": {"map": _bounds(mean_average_precision_interval(np.nan_to_num(scores), targets))},
-            "readable": {"map": _bounds(mean_average_precision_interval(scores[readable], targets[readable]))},
+            "all": {"map": _bounds(metrics.mean_average_precision_interval(np.nan_to_num(scores), targets))},
+            "readable": {"map": _bounds(metrics.mean_average_precision_interval(scores[readable], targets[readable]))},
         },
         "classes": [
             {"class": name, "videos": int(count), "average_precision": None if count == 0 else float(value)}
@@ -168,27 +279,29 @@ def _summarise_multilabel(results: Results, task: str) -> dict[str, Any]:
     }
 
 
-def _twice(is_right: Callable[[int], Mask], readable: Mask, num_classes: int) -> dict[str, dict[str, Any]]:
+def _over_all_and_readable(
+    is_right: Callable[[int], _Mask], readable: _Mask, num_classes: int
+) -> dict[str, dict[str, Any]]:
     """Top-5 of five classes or fewer is always right, and is left out."""
     found: dict[str, dict[str, Any]] = {"all": {}, "readable": {}, "intervals": {"all": {}, "readable": {}}}
-    for top in TOPS:
+    for top in (1, 5):
         if top == 1 or num_classes > top:
             right = is_right(top)
             found["all"][f"top{top}"] = float(right.mean())
             found["readable"][f"top{top}"] = float(right[readable].mean()) if readable.any() else None
             for which, mask in (("all", right), ("readable", right[readable])):
                 counts = {"correct": int(mask.sum()), "videos": len(mask)}
-                found["intervals"][which][f"top{top}"] = {**_bounds(wilson(*counts.values())), **counts}
+                found["intervals"][which][f"top{top}"] = {**_bounds(metrics.wilson(*counts.values())), **counts}
     return found
 
 
-def _bounds(interval: Interval | None) -> dict[str, float | None]:
+def _bounds(interval: metrics.Interval | None) -> dict[str, float | None]:
     low, high = interval or (None, None)
     return {"low": low, "high": high}
 
 
 def _class_bounds(accuracy: float, count: int) -> dict[str, float | None]:
-    return _bounds(wilson(round(accuracy * count), count) if count else None)
+    return _bounds(metrics.wilson(round(accuracy * count), count) if count else None)
 
 
 def _calibration(scores: Any, labels: Any) -> dict[str, Any]:
@@ -206,66 +319,15 @@ def _calibration(scores: Any, labels: Any) -> dict[str, Any]:
     }
 
 
-def _labelled(results: Results) -> Mask:
+def _labelled(results: Results) -> _Mask:
     masks = [np.ones(len(results), dtype=bool) if one.ndim == 2 else one >= 0 for one in results.labels.values()]
-    every: Mask = np.logical_and.reduce(masks)
+    every: _Mask = np.logical_and.reduce(masks)
     return every
 
 
-# ---- evaluation/report: """A summary as tables for people, and as files beside the results."""
-
-NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
-
-
-def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, kept: bool = False) -> None:
-    """The accuracies, what the number of views did, the worst classes, and which videos failed; `kept` if there is a
-    results file."""
-    views = f"{_many(summary['views'], 'view')} × {_many(summary['crops'], 'crop')}"
-    views += f", {summary['protocol']['protocol']} protocol"
-    _say(console, f"{summary['model']} on {summary['data']}: {_many(summary['videos'], 'video')}, {views}")
-    if not summary["labelled"]:
-        where = "the scores are in the results file" if kept else "--out DIR keeps the scores"
-        _say(console, f"no labels: nothing to measure; {where}")
-    else:
-        console.print(_accuracies(summary))
-    _print_overlap(summary["training_overlap"], console)
-    for task, found in summary["tasks"].items():
-        prefix = "" if task == SINGLE else f"{task}: "
-        if len(found.get("top1_by_views", [])) > 1:
-            _say(console, f"{prefix}top-1, %, by number of temporal views: {_curve(found['top1_by_views'])}")
-        if len(found.get("top1_by_crops", [])) > 1:
-            _say(console, f"{prefix}top-1, %, by number of crops: {_curve(found['top1_by_crops'])}")
-        if "calibration" in found:
-            _say(console, f"{prefix}expected calibration error: {_percent(found['calibration']['error'])}")
-        if show and "classes" in found and summary["labelled"]:
-            console.print(_worst(found["classes"], f"{prefix}lowest classes", show))
-    for note in read_notes(summary["read"]):
-        console.print(f"note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
-    for one in summary["damaged"][:show]:
-        _say(console, f"  damaged: {one['path'] or one['id']}")
-    _print_failures(summary, console, show)
-
-
-def write_reports(results: Results, folder: Path) -> dict[str, Any]:
-    """`summary.json`, and for every task `classes.csv` and `confusion.csv`; returns the summary."""
-    summary = summarise(results)
-    text = json.dumps(summary, indent=1, allow_nan=False)  # no other program reads NaN
-    write_atomically(folder / "summary.json", lambda stream: stream.write(text.encode()))
-    for task, names in results.header.class_names.items():
-        end = "" if task == SINGLE else f"-{task}"
-        classes = summary["tasks"][task].get("classes")
-        if classes:
-            rows = [list(classes[0]), *(["" if v is None else str(v) for v in one.values()] for one in classes)]
-            _write_table(folder / f"classes{end}.csv", rows)
-        if classes and results.labels[task].ndim == 1:
-            counted = confusion(results, task).tolist()
-            rows = [["true \\ predicted", *names], *([n, *map(str, r)] for n, r in zip(names, counted, strict=True))]
-            _write_table(folder / f"confusion{end}.csv", rows)
-    return summary
-
-
 def _write_table(file: Path, rows: list[list[str]]) -> None:
-    write_atomically(file, lambda stream: write_csv(stream, rows))
+    with atomic_write(file) as stream:
+        write_csv(stream, rows)
 
 
 def _accuracies(summary: dict[str, Any]) -> Table:
@@ -273,9 +335,9 @@ def _accuracies(summary: dict[str, Any]) -> Table:
     table = Table(title="accuracy, %", title_justify="left")
     table.add_column("")
     table.add_column("right", justify="right")
-    kinds = [name for name in NAMES if any(name in one.get("all", {}) for one in summary["tasks"].values())]
+    kinds = [name for name in _NAMES if any(name in one.get("all", {}) for one in summary["tasks"].values())]
     for name in kinds:
-        table.add_column(NAMES[name], justify="right")
+        table.add_column(_NAMES[name], justify="right")
     for task, found in summary["tasks"].items():
         for which, what in (("all", "all videos, failed ones wrong"), ("readable", "readable videos only")):
             if which in found and (failed or which == "all"):
@@ -309,7 +371,7 @@ def _with_interval(value: float | None, interval: dict[str, Any] | None) -> str:
 def _interval(interval: dict[str, Any] | None) -> str:
     if interval is None or interval.get("low") is None:
         return ""
-    return show_interval(interval["low"], interval["high"])
+    return metrics.show_interval(interval["low"], interval["high"])
 
 
 def _print_overlap(overlap: dict[str, Any], console: Console) -> None:
@@ -322,15 +384,15 @@ def _print_failures(summary: dict[str, Any], console: Console, show: int) -> Non
     failures = summary["failures"]
     if not failures:
         return
-    text = f"{len(failures)} of {_many(summary['videos'], 'video')} could not be read:"
+    text = f"{len(failures)} of {_count(summary['videos'], 'video')} could not be read:"
     console.print(text, style="red", highlight=False)
     for one in failures[: max(show, 1)]:
-        _say(console, f"  {one['path'] or one['id']}: {one['reason']}")
+        _print(console, f"  {one['path'] or one['id']}: {one['reason']}")
     if len(failures) > max(show, 1):
-        _say(console, f"  … and {len(failures) - max(show, 1)} more")
+        _print(console, f"  … and {len(failures) - max(show, 1)} more")
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -342,5 +404,5 @@ def _percent(value: float | None, sign: str = " %") -> str:
     return "–" if value is None else f"{100 * value:.2f}{sign}"
 
 
-def _many(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")

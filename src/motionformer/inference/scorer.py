@@ -117,7 +117,9 @@ def computing(device: torch.device, precision: Precision, num_clips: int) -> Ite
         with nullcontext() if precision == "32" else torch.autocast(device.type, types[precision]):
             yield
     except torch.OutOfMemoryError as error:
-        raise EvaluationError(f"{num_clips} clips do not fit into the memory of {device}; use a smaller batch.") from error
+        raise EvaluationError(
+            f"{num_clips} clips do not fit into the memory of {device}; use a smaller batch."
+        ) from error
 
 
 def check_finite(values: Tensor, what: str, precision: Precision) -> Tensor:

@@ -1,50 +1,47 @@
-"""What happens when in a long video: scores of windows along time, and the segments above a threshold."""
+"""What happens when in a long video, file or live: windows along time, their scores, segments above a threshold.
 
+Frames arrive one at a time and a ring buffer as long as one clip is all that is kept. The windows are those of
+`video.sample.sliding_windows`, which has to know how long the video is; here its end is found when it comes.
+"""
 
 import csv
 import io
 import json
-from collections.abc import Iterator
+import math
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Float32
 
-from motionformer.errors import EvaluationError
-from motionformer.inference.results import Prediction
-from motionformer.video import ReadFacts
-
-import math
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Generic, TypeVar
-
 from motionformer.data.samplers import clip_offsets
 from motionformer.errors import EvaluationError
+from motionformer.inference.results import Prediction
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
 from motionformer.video.sample import clamp, rate, segment_indices, segment_middles
 
-import threading
-from collections import deque
-from collections.abc import Generator, Iterable
-from typing import Generic, TypeVar
-
+T = TypeVar("T")
+_SEGMENTS_SECONDS = 4.0
+"""Of a long video that make one clip for weights trained on whole short ones: the mean of Something-Something."""
+_PATIENCE = 2.0
+"""Seconds for the frame that is being read when a live source is left."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One class for a while: from the start of its first window to the end of its last, in seconds."""
+    """One class for a while: from the start of its first window to the end of its last, in seconds; `score` is the
+    largest of its windows'."""
 
     start: float
     end: float
     label: str
     score: float
-    """The largest of its windows'."""
     index: int
     task: str
 
@@ -53,9 +50,17 @@ class Segment:
         return {**times, "label": self.label, "score": round(self.score, 6), "index": self.index, "task": self.task}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timeline:
-    """Windows in order of time. A few numbers a window: an hour is some megabytes."""
+    """The predictions of a long video's windows, in order of time: an hour takes some megabytes.
+
+    Example:
+        ```python
+        timeline = predictor.timeline("match.mp4", hop=1.0)
+        for segment in timeline.segments(threshold=0.4):
+            print(segment.start, segment.end, segment.label)
+        ```
+    """
 
     video: str
     duration: float
@@ -78,7 +83,7 @@ class Timeline:
     def segments(self, threshold: float = 0.5) -> list[Segment]:
         """For every class, runs of windows whose score reaches the threshold; windows that touch are one run."""
         if not 0 < threshold <= 1:
-            raise EvaluationError(f"a threshold is above 0 and at most 1; not {threshold:g}.")
+            raise EvaluationError(f"`threshold` ({threshold:g}) must be above 0 and at most 1.")
         found = [segment for task in self.tasks for segment in self._of_task(task, threshold)]
         return sorted(found, key=lambda segment: (segment.start, segment.task, -segment.score, segment.index))
 
@@ -98,13 +103,16 @@ class Timeline:
         return json.dumps(self.to_dict(threshold, top), ensure_ascii=False)
 
     def to_csv(self, threshold: float = 0.5) -> str:
-        """A line a segment."""
+        """One line per segment."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["start", "end", "task", "index", "label", "score"])
         for one in (segment.to_dict() for segment in self.segments(threshold)):
             writer.writerow([one[key] for key in ("start", "end", "task", "index", "label", "score")])
         return text.getvalue()
+
+    def __repr__(self) -> str:
+        return f"Timeline({self.video!r}: {self.duration:.1f} s, {len(self.windows)} windows)"
 
     def _of_task(self, task: str, threshold: float) -> Iterator[Segment]:
         scores, names = self.scores(task), self.windows[0].labels[task]
@@ -128,21 +136,9 @@ class Timeline:
         return (self.windows[after].start or 0.0) <= (self.windows[before].end or 0.0)
 
 
-# ---- predict/windows: """Clips out of frames that arrive one at a time: a ring buffer as long as one clip, nothing else is kept.
-
-The windows are those of `video.sample.sliding_windows`, which has to know how long the video is; here its end is found
-when it comes.
-"""
-
-T = TypeVar("T")
-SEGMENTS_SECONDS = 4.0
-"""How much of a long video is one clip for weights that were trained on whole short ones: the mean of
-Something-Something."""
-
-
 @dataclass(frozen=True)
 class Windows:
-    """Windows of `span` frames every `hop` frames; `pick` says which of a window's frames make the clip."""
+    """Windows of `span` frames every `hop` frames; `pick` gives those of a window's frames that make the clip."""
 
     span: int
     hop: Fraction
@@ -150,7 +146,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Picked(Generic[T]):
+class Window(Generic[T]):
     """One window: it covers the frames `start … end − 1`; `frames` are those that make its clip."""
 
     start: int
@@ -165,7 +161,7 @@ def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds
     Weights trained on segments of whole videos have no length of their own: it is `seconds`, or four.
     """
     if spec.sampling == "segments":
-        length = SEGMENTS_SECONDS if seconds is None else seconds
+        length = _SEGMENTS_SECONDS if seconds is None else seconds
         return even_windows(spec, fps, length, length / 2 if hop is None else hop)
     if seconds is not None:
         raise EvaluationError(
@@ -188,7 +184,7 @@ def even_windows(spec: InputSpec, fps: float, seconds: float, hop: float | None 
     return Windows(min(round(length), sys.maxsize), step, lambda count: pick(count, spec.frames))
 
 
-def slide(frames: Iterable[T], windows: Windows) -> Iterator[Picked[T]]:
+def slide(frames: Iterable[T], windows: Windows) -> Iterator[Window[T]]:
     """Every window as soon as its last frame is there.
 
     What remains after the last whole window gets one more, moved back to end with the video. A video shorter than a
@@ -200,40 +196,25 @@ def slide(frames: Iterable[T], windows: Windows) -> Iterator[Picked[T]]:
         ring.append(frame)
         count += 1
         if int(emitted * windows.hop) + windows.span == count:
-            yield pick(ring, count, windows)
+            yield _pick(ring, count, windows)
             emitted += 1
     if not count:
         return
     last = max(0, count - windows.span)
     if not emitted or int((emitted - 1) * windows.hop) < last:
-        yield pick(ring, count, windows)
+        yield _pick(ring, count, windows)
 
 
-def pick(held: Sequence[T], count: int, windows: Windows) -> Picked[T]:
+def _pick(held: Sequence[T], count: int, windows: Windows) -> Window[T]:
     """The window that ends with frame `count − 1`, of which `held` are the frames."""
     chosen = windows.pick(len(held))
-    return Picked(count - len(held), count, [held[i] for i in chosen], ReadFacts.of([chosen]))
+    return Window(count - len(held), count, [held[i] for i in chosen], ReadFacts.of([chosen]))
 
 
-def _frames(seconds: float, fps: float, what: str) -> Fraction:
-    """At least one."""
-    rounded = Fraction(seconds).limit_denominator(100_000) if math.isfinite(seconds) else Fraction(0)
-    if rounded <= 0:
-        raise EvaluationError(f"{what} is a number of seconds above 0, not {seconds:g}.")
-    return max(rounded * rate(fps), Fraction(1))
-
-
-# ---- predict/live: """The newest window of a live source: a thread reads, a ring buffer forgets, the model looks when free."""
-
-T = TypeVar("T")
-PATIENCE = 2.0
-"""Seconds for the frame that is being read when the taker leaves."""
-
-
-def latest_windows(frames: Iterable[T], windows: Windows) -> Generator[Picked[T], None, None]:
+def latest_windows(frames: Iterable[T], windows: Windows) -> Generator[Window[T], None, None]:
     """A window of consecutive frames each time at least `hop` new ones have come since the last; ends with the source.
 
-    Memory is one window, however slow the taker is. An error of the source is raised here.
+    Memory is one window, however slow the model is. An error of the source is raised here.
     """
     ring = _Ring(frames, windows.span)
     seen = windows.span  # the first window is due when the ring is full
@@ -241,12 +222,20 @@ def latest_windows(frames: Iterable[T], windows: Windows) -> Generator[Picked[T]
         while True:
             held, count, ended = ring.wait(seen)
             if count >= seen or (ended and count and seen == windows.span):
-                yield pick(held, count, windows)
+                yield _pick(held, count, windows)
                 seen = count + max(1, int(windows.hop))
             if ended and count < seen:
                 return
     finally:
         ring.stop()
+
+
+def _frames(seconds: float, fps: float, what: str) -> Fraction:
+    """At least one."""
+    rounded = Fraction(seconds).limit_denominator(100_000) if math.isfinite(seconds) else Fraction(0)
+    if rounded <= 0:
+        raise EvaluationError(f"{what} ({seconds:g}) must be a number of seconds above 0.")
+    return max(rounded * rate(fps), Fraction(1))
 
 
 class _Ring(Generic[T]):
@@ -271,7 +260,7 @@ class _Ring(Generic[T]):
     def stop(self) -> None:
         """Read no more. A source that hangs is not waited for: its thread ends when it gives a frame, or up."""
         self.stopped = True
-        self.thread.join(PATIENCE)
+        self.thread.join(_PATIENCE)
 
     def _fill(self) -> None:
         try:

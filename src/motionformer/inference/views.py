@@ -4,7 +4,6 @@ A source is a list of videos, each read as all its views at once, so that they s
 worker reads them. A video that cannot be read is a `Failure`, never another video.
 """
 
-
 import hashlib
 import os
 from collections import Counter
@@ -17,23 +16,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from motionformer.data import Annotations, ClipReader, Failure, Record, eval_sampler
+from motionformer.data import open_source as open_data
 from motionformer.data.clips import ClipTransform, check_sampling
+from motionformer.data.folders import split_folders
 from motionformer.data.motion import LEVELS, Level, MotionBenchmark
 from motionformer.data.record import ClassNames, Label
+from motionformer.data.source import Kind, MotionClips, parse_motion, recognise
+from motionformer.data.table import ClassSource
+from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
 from motionformer.video.transforms import eval_transform
 from motionformer.video.transforms.pipelines import CropChoice
-
-from pathlib import Path
-
-from motionformer.data import open_source as data_source
-from motionformer.data.folders import split_folders
-from motionformer.data.source import Kind, MotionClips, parse_motion, recognise
-from motionformer.data.table import ClassSource
-from motionformer.errors import EvaluationError
-from motionformer.models import InputSpec
 
 SampleBy = Literal["time", "frames"]
 """What a clip's stride counts: frames at the model's rate, or the video's own frames, whatever its rate."""
@@ -41,7 +36,7 @@ SampleBy = Literal["time", "frames"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One video of a source: its name in results, where it is, what it shows."""
+    """One video of a source: its name in results, its path, its label."""
 
     id: str
     path: str
@@ -73,16 +68,23 @@ class VideoSource(Protocol):
     def num_crops(self) -> int: ...
 
     def protocol(self) -> dict[str, Any]:
-        """How views are cut, in plain values: results are only continued or compared under the same."""
+        """How views are cut, in plain values: results are only resumed or compared under the same."""
 
     def read(self, index: int) -> ReadVideo | Tensor | Failure:
-        """All views of a video `[v·c 3 t H W]`, clip by clip, each in all crops; as a `ReadVideo`, results say how
+        """All views of a video `[v·c 3 t H W]`, clip by clip, each in all crops; as a `ReadVideo`, results hold how
         many frames differ and whether the video is damaged."""
 
 
 class FileVideos:
-    """The videos of a data set, cut as a model wants them; `views` and `crops` default to the model's own."""
+    """The videos of a data set, cut as a model takes them; `views` and `crops` default to the model's own.
 
+    Example:
+        ```python
+        FileVideos(open_dataset("videos/"), model.config.input, views=3)
+        ```
+    """
+
+    @renamed_arguments(decoder=None)
     def __init__(
         self,
         annotations: Annotations,
@@ -91,14 +93,13 @@ class FileVideos:
         views: int | None = None,
         crops: int | None = None,
         sample_by: SampleBy | None = None,
-        decoder: str = "pyav",
         time_limit: float = 30.0,
     ) -> None:
         self.spec = with_views(spec, views, crops, sample_by)
         self.annotations = annotations
         sampler = eval_sampler(self.spec)
         check_sampling(annotations.sampling, sampler, annotations.name)
-        self.reader = ClipReader(sampler, crop_transforms(self.spec), decoder, time_limit)
+        self.reader = ClipReader(sampler, _crop_transforms(self.spec), time_limit=time_limit)
         self.name = annotations.name + (f" ({annotations.split})" if annotations.split else "")
         self.class_names = annotations.class_names
         self.notes = (annotations.how, *(f"note: {note}" for note in annotations.notes))
@@ -154,6 +155,57 @@ class MotionVideos:
         return view[None]
 
 
+@renamed_arguments(decoder=None)
+def open_source(
+    data: str | Path,
+    spec: InputSpec,
+    *,
+    views: int | None = None,
+    crops: int | None = None,
+    kind: Kind = "auto",
+    split: str | None = None,
+    root: str | Path | None = None,
+    class_names: ClassSource | None = None,
+    seed: int = 0,
+    time_limit: float = 30.0,
+    sample_by: SampleBy | None = None,
+) -> VideoSource:
+    """Open a data set for `evaluate`, its videos cut into views as a model takes them.
+
+    Args:
+        data: a list, a folder, or `motion:LEVEL[:CLIPS]`, as `motionformer.data.open_source` takes it. Files that are
+            not there stay in the list and count as failed; if none is there, that is an error.
+        spec: the model's input, `model.config.input`.
+        views: clips along time. [default: the model's own]
+        crops: crops of each clip, 1 or 3. [default: the model's own]
+        kind, root, class_names, seed: as in `motionformer.data.open_source`.
+        split: "train", "val" or "test". [default: all of a list or of class folders; of a path with several splits
+            val, and test for UCF101 and HMDB51]
+        time_limit: seconds for opening a video, and for reading it.
+        sample_by: "time" or "frames", what a clip's stride counts. [default: the model's own]
+
+    Raises:
+        AnnotationError: data that cannot be understood.
+        EvaluationError: views that the model or the data cannot have.
+
+    Example:
+        ```python
+        source = open_source("k400/val.csv", model.config.input, views=10, crops=3)
+        ```
+    """
+    if parse_motion(data) is None:
+        split = split or _evaluation_split(Path(data), kind)
+    else:
+        _check_made_clips(data, views, crops, sample_by)
+        split = "test" if split is None else split
+    source = open_data(data, kind, split=split, root=root, class_names=class_names, missing="keep", seed=seed)
+    if isinstance(source, MotionClips):
+        return MotionVideos(source.benchmark(spec), spec)
+    if not any(record.path.exists() for record in source):
+        source.handle_missing("error")
+    return FileVideos(source, spec, views=views, crops=crops, sample_by=sample_by, time_limit=time_limit)
+
+
 def crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
     """The centre, or the three along the long side.
 
@@ -164,17 +216,17 @@ def crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
     return (0, 1, 2)
 
 
-def crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
+def _crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
     return tuple(eval_transform(spec, crop) for crop in crop_choices(spec))
 
 
 def with_views(spec: InputSpec, views: int | None, crops: int | None, sample_by: SampleBy | None = None) -> InputSpec:
     """`spec` with other numbers of clips and crops, and its stride counted otherwise; None leaves them as they are."""
     if sample_by is not None:
-        spec = _counted_by(spec, sample_by)
+        spec = _sampled_by(spec, sample_by)
     crops = spec.crops if crops is None else crops
     if crops not in (1, 3):
-        raise EvaluationError(f"crops is 1 (the centre) or 3 (along the long side); not {crops}.")
+        raise EvaluationError(f"`crops` ({crops}) must be 1 (the centre) or 3 (along the long side).")
     if spec.sampling == "segments":
         if views is not None and views != 1:
             raise EvaluationError(
@@ -184,17 +236,17 @@ def with_views(spec: InputSpec, views: int | None, crops: int | None, sample_by:
         return replace(spec, views=1, crops=crops)
     views = spec.views if views is None else views
     if views < 1:
-        raise EvaluationError(f"needs at least one view, not {views}.")
+        raise EvaluationError(f"`views` ({views}) must be at least 1.")
     return replace(spec, views=views, crops=crops)
 
 
-def _counted_by(spec: InputSpec, sample_by: SampleBy) -> InputSpec:
+def _sampled_by(spec: InputSpec, sample_by: SampleBy) -> InputSpec:
     if sample_by not in get_args(SampleBy):
-        raise EvaluationError(f"sample_by is one of {', '.join(get_args(SampleBy))}; not {sample_by!r}.")
+        raise EvaluationError(f"`sample_by` ({sample_by!r}) must be one of {', '.join(get_args(SampleBy))}.")
     if spec.sampling == "segments":
         raise EvaluationError(
-            f"sample_by {sample_by!r} says what a stride counts, but this model's clip is made of segments of the whole"
-            " video, which have none. Leave it out."
+            f"`sample_by` ({sample_by!r}) is what a stride counts, but this model's clip is made of segments of the"
+            " whole video, which have none. Leave it out."
         )
     return replace(spec, fps=None if sample_by == "frames" else spec.fps or 30.0)
 
@@ -208,7 +260,7 @@ def level_name(level: Level) -> str:
 def _ids(records: Sequence[Record]) -> list[str]:
     """The list's own names, or paths below the folder that holds all of them: the same on every machine."""
     base = Path(os.path.commonpath({record.path.parent.absolute() for record in records}))
-    names = [record.id or _place(record, base) for record in records]
+    names = [record.id or _name(record, base) for record in records]
     times = Counter(names)  # a piece listed with two labels
     seen: Counter[str] = Counter()
     for i, name in enumerate(names):
@@ -218,50 +270,11 @@ def _ids(records: Sequence[Record]) -> list[str]:
     return names
 
 
-def _place(record: Record, base: Path) -> str:
+def _name(record: Record, base: Path) -> str:
     name = Path(os.path.relpath(record.path, base)).as_posix()
     if record.start is None and record.end is None:
         return name
     return f"{name}@{record.start or 0:g}-" + ("" if record.end is None else f"{record.end:g}")
-
-
-# ---- evaluation/source: """What `motionformer evaluate` is given as DATA becomes a source of views."""
-
-
-def open_source(
-    data: str | Path,
-    spec: InputSpec,
-    *,
-    views: int | None = None,
-    crops: int | None = None,
-    kind: Kind = "auto",
-    split: str | None = None,
-    root: str | Path | None = None,
-    class_names: ClassSource | None = None,
-    seed: int = 0,
-    decoder: str = "pyav",
-    time_limit: float = 30.0,
-    sample_by: SampleBy | None = None,
-) -> VideoSource:
-    """Anything `data.open_source` takes, cut into views as `spec` says.
-
-    Without `split`, a list is taken as it is, class folders that are not split are taken whole, and of a path that
-    holds several splits it is the one made for this (val; test for UCF101 and HMDB51). Files that are not there stay
-    in the list, to be counted as failed; if none is there, that is an error.
-    """
-    if parse_motion(data) is None:
-        split = split or _evaluation_split(Path(data), kind)
-    else:
-        _check_made_clips(data, views, crops, sample_by)
-        split = "test" if split is None else split
-    source = data_source(data, kind, split=split, root=root, class_names=class_names, missing="keep", seed=seed)
-    if isinstance(source, MotionClips):
-        return MotionVideos(source.benchmark(spec), spec)
-    if not any(record.path.exists() for record in source):
-        source.handle_missing("error")
-    return FileVideos(
-        source, spec, views=views, crops=crops, sample_by=sample_by, decoder=decoder, time_limit=time_limit
-    )
 
 
 def _check_made_clips(data: str | Path, views: int | None, crops: int | None, sample_by: SampleBy | None) -> None:

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import CheckpointError, RecipeError
-from motionformer.inference import evaluate, open_source
 from motionformer.experiments.davis import evaluate as davis_evaluate
 from motionformer.experiments.davis import find_sequences
 from motionformer.experiments.davis.layout import Sequence
@@ -22,6 +21,7 @@ from motionformer.experiments.tables.davis import make_discs
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, by_group
 from motionformer.experiments.tables.page import read_outcomes
 from motionformer.experiments.tables.studies import run_experiment
+from motionformer.inference import evaluate, open_source
 from motionformer.models import create_model
 from motionformer.trace import path_error
 from motionformer.tracking import read_mask, write_mask

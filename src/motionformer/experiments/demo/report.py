@@ -19,8 +19,8 @@ from motionformer.inference import Results, confusion
 from motionformer.inference.classes import SINGLE
 from motionformer.inference.metrics import show_interval
 from motionformer.inference.pictures import draw_confusion
-from motionformer.runs import write_atomically
 from motionformer.models import Motionformer
+from motionformer.runs import write_atomically
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
 from motionformer.training.run import FinishedRun, validation_intervals
