@@ -12,7 +12,7 @@ from motionformer.data import Failure
 from motionformer.data.motion import write_videos
 from motionformer.errors import EvaluationError
 from motionformer.inference import Results, evaluate, open_source
-from motionformer.inference.evaluate import PARTS
+from motionformer.inference.evaluation import PARTS
 from motionformer.inference.overlap import video_stamps
 from motionformer.inference.views import Entry
 from motionformer.models import create_model

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from motionformer.inference import Comparison
-    from motionformer.inference.compare import ClassChange
+    from motionformer.inference.comparison import ClassChange
 
 COMPARE_HELP = """Which classes gain and which lose from A to B, and whether the difference may be chance.
 

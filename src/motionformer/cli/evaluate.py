@@ -97,7 +97,7 @@ def evaluate(
     from motionformer import inference
     from motionformer.distributed import process_group
     from motionformer.inference.classes import order_note
-    from motionformer.inference.evaluate import load_labelled, open_for
+    from motionformer.inference.evaluation import load_labelled, open_for
     from motionformer.logging import show_messages
 
     if pictures and out is None:

@@ -1,7 +1,7 @@
 """A model is used: predictions, timelines, features, evaluation. START HERE: `predictor.py`."""
 
-from motionformer.inference.compare import Comparison, compare
-from motionformer.inference.evaluate import evaluate
+from motionformer.inference.comparison import Comparison, compare
+from motionformer.inference.evaluation import evaluate
 from motionformer.inference.features import FeatureExtractor, Features, read_features
 from motionformer.inference.inputs import Input, find_inputs
 from motionformer.inference.predictor import Predictor

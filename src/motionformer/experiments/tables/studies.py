@@ -29,7 +29,7 @@ from motionformer.experiments.tables.jobs import (
 from motionformer.experiments.tables.lra import compare_attention
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, file_stem, new_outcome
 from motionformer.inference import Results, evaluate, open_source
-from motionformer.inference.compare import Comparison, compare
+from motionformer.inference.comparison import Comparison, compare
 from motionformer.models import Motionformer
 from motionformer.models.costs import measure, paper_macs, training_step_peak
 from motionformer.models.variants import VARIANTS

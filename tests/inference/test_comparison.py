@@ -10,7 +10,7 @@ import pytest
 
 from motionformer.errors import EvaluationError
 from motionformer.inference import Results, compare
-from motionformer.inference.compare import _mcnemar
+from motionformer.inference.comparison import _mcnemar
 from tests.inference.made import made_results, random_scores
 
 LABELS = np.arange(50) % 6
