@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from motionformer.data import ClipReader
 from motionformer.errors import EvaluationError
 from motionformer.models import Motionformer
 from motionformer.predict import FeatureExtractor, Features, Input
 from motionformer.predict.feature_files import read_features, write_features
 from motionformer.predict.feature_run import extract_all, output_files
-from motionformer.predict.views import ViewReader
 from motionformer.video import open_video
 from tests.predict.conftest import make_model
 
@@ -52,11 +52,11 @@ def test_segments(model: Motionformer, clip: Path) -> None:
     """40 frames at 30 a second in segments of 0.4 s: 12 frames each, and the rest."""
     found = FeatureExtractor(model, what="tokens", segments=0.4, batch=3)(clip)
     np.testing.assert_allclose(found.times * 30, [[0, 12], [12, 24], [24, 36], [28, 40]], atol=1e-9)
-    reader = ViewReader(FeatureExtractor(model).spec)
+    reader = ClipReader(FeatureExtractor(model).spec)
     with open_video(clip) as video:
         for start, values in zip((0, 12, 24, 28), found.values, strict=True):
             frames = video.read([start + i for i in (1, 4, 7, 10)])  # the middles of four equal parts
-            tokens, grid = model.features(next(reader.crop(reader.shrink(frames)))[None])
+            tokens, grid = model.features(next(reader.crop(reader.resize(frames)))[None])
             np.testing.assert_allclose(values, tokens[0, 1:].reshape(*grid, 24).detach(), atol=1e-5)
 
 

@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from motionformer import Predictor
-from motionformer.data import Annotations, Failure, Record
+from motionformer.data import Annotations, ClipReader, Failure, Record, Views
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.evaluation import FileVideos, evaluate
 from motionformer.models import Motionformer
 from motionformer.predict import Prediction
-from motionformer.predict.views import ViewReader, Views
 from motionformer.video import open_video
 from motionformer.video.transforms import eval_transform
 from tests.predict.conftest import make_model
@@ -76,11 +75,11 @@ def test_a_broken_video_stops_nobody(model: Motionformer, folder: Path, num_work
         list(predictor(paths))
 
 
-def read_or_die(reader: ViewReader, path: Path) -> Views:
+def read_or_die(reader: ClipReader, path: Path) -> Views:
     """At module level, so that a fresh process finds it."""
     if path.name == "deadly.mp4":
         os._exit(3)
-    return ViewReader.read(reader, path)
+    return ClipReader.read(reader, path)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

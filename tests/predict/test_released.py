@@ -17,7 +17,6 @@ from motionformer.data import Annotations, ClipReader, Record, eval_sampler, mid
 from motionformer.evaluation.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.predict import FeatureExtractor, Predictor
-from motionformer.predict.views import ViewReader
 from motionformer.predict.windows import even_windows, slide
 from motionformer.trace.clip import open_clip
 from motionformer.trace.query import find_geometry
@@ -29,6 +28,7 @@ from motionformer.video import open_video
 from motionformer.video.sample import segment_indices, segment_middles
 from motionformer.video.transforms import eval_transform
 from motionformer.weights import RELEASED, load_model
+from tests.data.conftest import raw_reader
 from tests.literal.released_clip import read_view
 from tests.parity_files import PARITY
 from tests.video.numbered import read_number, write_images, write_video
@@ -60,7 +60,7 @@ def literal(video: Path, spec: InputSpec) -> Tensor:
 
 def test_predictor_and_evaluation_read_what_the_release_reads(video: Path) -> None:
     expected = literal(video, SPEC)
-    reader = ViewReader(SPEC)
+    reader = ClipReader(SPEC)
     predicted = torch.stack(list(reader.clips(reader.read(video), torch.device("cpu"))))
     torch.testing.assert_close(predicted, expected, atol=1e-5, rtol=0)
     evaluated = FileVideos(Annotations((Record(video, 0),), ("a",), "x"), SPEC).read(0)
@@ -69,7 +69,7 @@ def test_predictor_and_evaluation_read_what_the_release_reads(video: Path) -> No
 
 
 def test_uniform_reads_other_clips(video: Path) -> None:
-    reader = ViewReader(InputSpec(frames=4, stride=4, height=32, width=32, views=3, crops=3))
+    reader = ClipReader(InputSpec(frames=4, stride=4, height=32, width=32, views=3, crops=3))
     found = torch.stack(list(reader.clips(reader.read(video), torch.device("cpu"))))
     assert (found - literal(video, SPEC)).abs().mean() > 0.01
 
@@ -90,7 +90,7 @@ def test_recorded_tensors_of_the_release(name: str, shared: Path) -> None:
     case = json.loads((folder / "pixels_index.json").read_text())[name]
     shape = {"frames": case["frames"], "stride": case["stride"], "height": case["size"], "width": case["size"]}
     spec = InputSpec(**shape, views=case["views"], crops=3, protocol="released")
-    reader, path = ViewReader(spec), shared / "data" / "clips" / name
+    reader, path = ClipReader(spec), shared / "data" / "clips" / name
     with open_video(path) as opened:
         chosen = reader.sampler(opened.clock)
     assert chosen == [case["views_all"][str(view)]["frame_indices"] for view in range(case["views"])]
@@ -153,7 +153,7 @@ def test_features_and_validation_take_the_middle_of_the_slack(model: Motionforme
     with open_video(video) as opened:
         (chosen,) = middle_sampler(SPEC)(opened.clock)
     assert abs(chosen[0] - (opened.metadata.num_frames - 16 * opened.metadata.fps / 30) / 2) <= 1  # type: ignore[operator]
-    clip, _ = ClipReader(middle_sampler(SPEC), (eval_transform(SPEC),)).read(Record(video, 0))
+    clip, _ = raw_reader(middle_sampler(SPEC), (eval_transform(SPEC),)).read_labelled(Record(video, 0))
     with torch.no_grad():
         x = model.embed(clip[None])
         for block in model.blocks:
@@ -177,9 +177,9 @@ def test_one_crop_of_segments_is_the_first(tmp_path: Path) -> None:
     """The Something-Something program takes the left or upper crop where it takes one; the Kinetics one the centre."""
     video = write_video(tmp_path / "x.mp4", num_frames=12)
     spec = InputSpec(frames=4, height=32, width=32, sampling="segments", views=1, crops=1, protocol="released")
-    reader = ViewReader(spec)
+    reader = ClipReader(spec)
     (one,) = reader.clips(reader.read(video), torch.device("cpu"))
-    three = ViewReader(InputSpec(**{**spec.__dict__, "crops": 3}))
+    three = ClipReader(InputSpec(**{**spec.__dict__, "crops": 3}))
     left, *_ = three.clips(three.read(video), torch.device("cpu"))
     assert torch.equal(one, left)
 
@@ -196,7 +196,7 @@ def test_pieces_of_epic_are_read_at_the_assumed_rate(tmp_path: Path) -> None:
     (record,) = open_dataset(tmp_path / "EPIC_100_train.csv", root=tmp_path).records
     assert record.assumed_fps == 60.0
     spec = InputSpec(frames=4, stride=4, views=1, protocol="released")
-    (clip,) = (ClipReader(eval_sampler(spec)).read(record)[0],)
+    (clip,) = (raw_reader(eval_sampler(spec)).read_labelled(record)[0],)
     # frames 210 to 245: 32 of them from the first, 31/3 apart, files counted from 1 and the drawn numbers from 0
     assert [read_number(frame) for frame in clip] == [210, 220, 230, 241]
 

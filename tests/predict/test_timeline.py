@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from motionformer.data import ClipReader
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import Motionformer
 from motionformer.predict import FeatureExtractor, Prediction, Predictor, Timeline
 from motionformer.predict.plot import _clock, _step, draw_timeline
-from motionformer.predict.views import ViewReader
 from motionformer.video import open_video, stream
 from motionformer.video.sample import ClipPlan, sliding_windows
 from tests.predict.conftest import make_model
@@ -52,7 +52,7 @@ def test_seconds_of_a_variable_rate_are_those_of_its_frames(model: Motionformer,
     assert len(clips.times) > 1
     assert set(clips.times[:-1].flatten().tolist()) <= set(seconds)
     assert clips.times[-1, 0] in seconds
-    views = ViewReader(model.config.input).read(path)
+    views = ClipReader(model.config.input).read(path)
     assert {start for start, _ in views.times} <= set(seconds)
 
 

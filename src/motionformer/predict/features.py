@@ -16,7 +16,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Float64, Shaped, UInt8
 from torch import Tensor
 
-from motionformer.data import middle_sampler
+from motionformer.data import ClipReader, Views, middle_sampler
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.computing import Precision, autocast, find_device
 from motionformer.evaluation.views import SampleBy, with_views
@@ -24,7 +24,6 @@ from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.predict.frames import as_frames, check_fps
 from motionformer.predict.scoring import batched
-from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import even_windows, slide
 from motionformer.video import ReadFacts
 from motionformer.video.source import StreamClock
@@ -92,7 +91,7 @@ class FeatureExtractor:
         self.what, self.block, self.segments, self.hop = what, block, segments, hop
         self.batch, self.precision, self.time_limit = batch, precision, time_limit
         self.spec = with_views(model.config.input, 1, 1, sample_by)
-        self.reader = ViewReader(self.spec, time_limit=time_limit, sampler=middle_sampler(self.spec), crops=("centre",))
+        self.reader = ClipReader(self.spec, time_limit=time_limit, sampler=middle_sampler(self.spec), crops=("centre",))
 
     @classmethod
     def from_pretrained(
@@ -190,7 +189,7 @@ class FeatureExtractor:
 
     def _segments(self, stream: FrameStream, seconds: float) -> Iterator[Timed]:
         windows = even_windows(self.spec, stream.fps, seconds, self.hop)
-        small = (self.reader.shrink(frame[None])[0] for frame in stream.frames)
+        small = (self.reader.resize(frame[None])[0] for frame in stream.frames)
         for picked in slide(small, windows):
             clip = next(self.reader.crop(torch.stack(picked.frames).to(self.device)))
             facts = replace(picked.facts, damaged=stream.is_damaged(picked.end))

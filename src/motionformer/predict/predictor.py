@@ -4,7 +4,7 @@
     prediction = predictor("clip.mp4")
     print(prediction.label, prediction.score)
 
-File → frames (`video`) → views (`views.py`) → tokens, attention, logits (`models`) → softmax (sigmoid, if the
+File → frames (`video`) → views (`data/clips.py`) → tokens, attention, logits (`models`) → softmax (sigmoid, if the
 model was trained on videos of several classes), averaged over the views (`evaluation.aggregate`) → one `Prediction`.
 """
 
@@ -22,7 +22,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from motionformer.data import Failure
+from motionformer.data import ClipReader, Failure, Views
 from motionformer.data.pool import Crash, run_in_order
 from motionformer.errors import VideoError
 from motionformer.evaluation.computing import Precision, find_device
@@ -35,7 +35,6 @@ from motionformer.predict.names import LabelSource, find_names, labels_beside
 from motionformer.predict.prediction import Prediction
 from motionformer.predict.scoring import Scorer, batched
 from motionformer.predict.timeline import Timeline
-from motionformer.predict.views import ViewReader, Views
 from motionformer.predict.windows import Picked, model_windows, slide
 from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_live, stream_video
@@ -80,7 +79,7 @@ class Predictor:
         self.spec = with_views(model.config.input, views, crops, sample_by)
         self.labels, note = find_names(model.config, labels)
         self.time_limit = time_limit
-        self.reader = ViewReader(self.spec, decoder, time_limit)
+        self.reader = ClipReader(self.spec, time_limit=time_limit)
         self.score = Scorer(self.model, self.device, batch, precision)
         if note:
             log.warning("note: %s", note)
@@ -149,7 +148,7 @@ class Predictor:
     def predict_views(self, views: Views, video: str = "") -> Prediction:
         """Every clip in every crop through the model; its scores are kept, and averaged on demand."""
         scores = self.score(self.reader.clips(views, self.device))
-        shape = (len(views.shown), len(self.reader.crops))
+        shape = (len(views.shown), self.reader.num_crops)
         by_view = {task: all_.reshape(*shape, -1) for task, all_ in scores.items()}
         return Prediction(video, self.labels, by_view, facts=views.facts)
 
@@ -162,7 +161,7 @@ class Predictor:
         with stream_video(path, time_limit=self.time_limit, square_pixels=self.reader.square_pixels) as stream:
             windows = model_windows(self.spec, stream.fps, hop, window)
             picked = slide(map(self._shrink, stream.frames), windows)
-            at_once = max(1, self.score.batch // len(self.reader.crops))
+            at_once = max(1, self.score.batch // self.reader.num_crops)
             found = [p for some in batched(picked, at_once) for p in self._predict_windows(some, stream, path)]
         return Timeline(fspath(path), found[-1].end or 0.0, tuple(found))
 
@@ -210,14 +209,14 @@ class Predictor:
                     yield from self._predict_windows([picked], stream, str(source))
 
     def _shrink(self, frame: Any) -> UInt8[Tensor, "h w 3"]:
-        return self.reader.shrink(as_frames([frame]))[0]
+        return self.reader.resize(as_frames([frame]))[0]
 
     def _predict_windows(
         self, windows: Sequence[Picked[Tensor]], stream: FrameStream, video: PathLikeStr
     ) -> Iterator[Prediction]:
         cut = (self.reader.crop(torch.stack(picked.frames).to(self.device)) for picked in windows)
         scores = self.score(chain.from_iterable(cut))
-        crops = len(self.reader.crops)
+        crops = self.reader.num_crops
         for i, picked in enumerate(windows):
             own = {task: of_all[i * crops : (i + 1) * crops][None] for task, of_all in scores.items()}
             start, end = stream.clock.seconds(picked.start), stream.clock.seconds(picked.end)
@@ -225,7 +224,7 @@ class Predictor:
             yield Prediction(fspath(video), self.labels, own, start, end, facts)
 
 
-def _read_all(reader: ViewReader, paths: list[str], num_workers: int) -> Generator[Views | str, None, None]:
+def _read_all(reader: ClipReader, paths: list[str], num_workers: int) -> Generator[Views | str, None, None]:
     """The views of each, or why there are none."""
     if num_workers == 0:
         yield from (_read(reader, path) for path in paths)
@@ -245,7 +244,7 @@ def _read_all(reader: ViewReader, paths: list[str], num_workers: int) -> Generat
 class _ReadAlone:
     """The work of a process of `predict_many`."""
 
-    def __init__(self, reader: ViewReader) -> None:
+    def __init__(self, reader: ClipReader) -> None:
         self.reader = reader
 
     def __call__(self, path: str) -> Views | str:
@@ -253,7 +252,7 @@ class _ReadAlone:
         return _read(self.reader, path)
 
 
-def _read(reader: ViewReader, path: str) -> Views | str:
+def _read(reader: ClipReader, path: str) -> Views | str:
     try:
         return reader.read(Path(path))
     except VideoError as error:

@@ -138,12 +138,12 @@ class VideoSource:
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         _refuse_small_jitter(recipe, spec)
         transform = _train_transform(recipe.augmentation, spec, self.class_names)
-        reader = ClipReader(train_sampler(spec), (transform,), recipe.data.decoder)
+        reader = ClipReader(spec, sampler=train_sampler(spec), transforms=(transform,))
         return ClipDataset(self.annotations, reader, seed=recipe.seed)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         """One clip from the middle of each video, centre crop: nothing is drawn."""
-        reader = ClipReader(middle_sampler(spec), (eval_transform(spec),), recipe.data.decoder)
+        reader = ClipReader(spec, sampler=middle_sampler(spec), crops=("centre",))
         return ClipDataset(self.annotations, reader)
 
 
