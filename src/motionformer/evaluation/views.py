@@ -23,6 +23,7 @@ from motionformer.data.record import ClassNames, Label
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
+from motionformer.video.decode import check_decoder
 from motionformer.video.transforms import eval_transform
 
 SampleBy = Literal["time", "frames"]
@@ -85,6 +86,7 @@ class FileVideos:
         time_limit: float = 30.0,
     ) -> None:
         self.spec = with_views(spec, views, crops, sample_by)
+        check_decoder(decoder)
         self.annotations = annotations
         sampler = eval_sampler(self.spec)
         check_sampling(annotations.sampling, sampler, annotations.name)

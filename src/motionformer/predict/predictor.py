@@ -36,6 +36,7 @@ from motionformer.predict.prediction import Prediction
 from motionformer.predict.scoring import Scorer, batched
 from motionformer.predict.timeline import Timeline
 from motionformer.predict.windows import Picked, model_windows, slide
+from motionformer.video.decode import check_decoder
 from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_live, stream_video
 from motionformer.weights import load_model
@@ -78,6 +79,7 @@ class Predictor:
         self.model = model.to(self.device).eval()
         self.spec = with_views(model.config.input, views, crops, sample_by)
         self.labels, note = find_names(model.config, labels)
+        check_decoder(decoder)
         self.time_limit = time_limit
         self.reader = ClipReader(self.spec, time_limit=time_limit)
         self.score = Scorer(self.model, self.device, batch, precision)

@@ -6,8 +6,10 @@ from typing import Literal
 from motionformer.video.spec import InputSpec
 from motionformer.video.transforms.base import FromFrames, Normalise, Pipeline, SwapChannels, Transform
 from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
-from motionformer.video.transforms.crop import (
+from motionformer.video.transforms.geometry import (
     CentreCrop,
+    HorizontalFlip,
+    LabelAwareFlip,
     PlainResize,
     RandomCrop,
     RandomErasing,
@@ -17,7 +19,6 @@ from motionformer.video.transforms.crop import (
     SideCrop,
     Size,
 )
-from motionformer.video.transforms.flip import HorizontalFlip, LabelAwareFlip
 from motionformer.video.transforms.randaugment import RandAugment
 
 CropChoice = Literal["centre", 0, 1, 2]
