@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from motionformer.data import ClipReader
 from motionformer.errors import EvaluationError
 from motionformer.inference import FeatureExtractor, Features, Input
 from motionformer.inference.features import _output_files, extract_all, read_features, write_features
-from motionformer.inference.reader import ClipReader
 from motionformer.models import Motionformer
 from motionformer.video import open_video
 from tests.inference.conftest import make_model
@@ -55,7 +55,7 @@ def test_segments(model: Motionformer, clip: Path) -> None:
     with open_video(clip) as video:
         for start, values in zip((0, 12, 24, 28), found.values, strict=True):
             frames = video.read([start + i for i in (1, 4, 7, 10)])  # the middles of four equal parts
-            tokens, grid = model.features(next(reader.crop(reader.shrink(frames)))[None])
+            tokens, grid = model.features(next(reader.crop(reader.resize(frames)))[None])
             np.testing.assert_allclose(values, tokens[0, 1:].reshape(*grid, 24).detach(), atol=1e-5)
 
 
@@ -105,7 +105,7 @@ def test_many_and_resumed(model: Motionformer, folder: Path, tmp_path: Path) -> 
 def test_refuses_nonsense(model: Motionformer, tmp_path: Path) -> None:
     for options, message in (
         ({"block": 2}, "blocks are 0 to 1, or 'last'"),
-        ({"hop": 1.0}, "say how long segments are"),
+        ({"hop": 1.0}, "give `segments`, their length"),
         ({"batch_size": 0}, "`batch_size` .0. must be at least 1"),
     ):
         with pytest.raises(EvaluationError, match=message):
@@ -123,5 +123,5 @@ def test_refuses_nonsense(model: Motionformer, tmp_path: Path) -> None:
 def test_features_that_are_no_numbers_are_refused(what: str) -> None:
     model = make_model()
     model.blocks[0].attn.proj.weight.data[0, 0] = float("nan")
-    with pytest.raises(EvaluationError, match="features are not numbers"):
+    with pytest.raises(EvaluationError, match="features is not finite"):
         FeatureExtractor(model, what=what).encode(CLIPS)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from motionformer.inference.metrics import (
-    Z,
+    _Z as Z,
+)
+from motionformer.inference.metrics import (
     mean_average_precision,
     mean_average_precision_interval,
     mean_of_proportions,

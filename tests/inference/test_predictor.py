@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from motionformer import Predictor
-from motionformer.data import Annotations, Failure, Record
+from motionformer.data import Annotations, ClipReader, Failure, Record, Views
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference import FileVideos, Prediction, evaluate
-from motionformer.inference.reader import ClipReader, Views
 from motionformer.models import Motionformer
 from motionformer.video import open_video
 from motionformer.video.transforms import eval_transform
@@ -116,7 +115,7 @@ def test_verb_noun_and_action(clip: Path) -> None:
     assert found.top(1)[0].label == f"verb {expected[0][0]} noun {expected[0][1]}"
     assert found.top(1)[0].score == pytest.approx(pairs[expected[0]])
     assert found.top(1, "verb")[0].index == verb.argmax()
-    with pytest.raises(EvaluationError, match="no 'place' in this prediction; there is verb, noun"):
+    with pytest.raises(EvaluationError, match="no task 'place' in this prediction; there is verb, noun"):
         found.top(1, "place")
     plain = found.to_dict(2)
     assert [len(plain[key]) for key in ("top", "verb", "noun")] == [2, 2, 2]

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data import Annotations, ClipReader, Record, eval_sampler, middle_sampler, open_dataset, train_sampler
 from motionformer.inference import FeatureExtractor, Predictor
-from motionformer.inference.reader import ClipReader
 from motionformer.inference.timeline import even_windows, slide
 from motionformer.inference.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
@@ -29,6 +28,7 @@ from motionformer.video import open_video
 from motionformer.video.sample import segment_indices, segment_middles
 from motionformer.video.transforms import eval_transform
 from motionformer.weights import RELEASED, load_model
+from tests.data.conftest import raw_reader
 from tests.literal.released_clip import read_view
 from tests.parity_files import PARITY
 from tests.video.numbered import read_number, write_images, write_video
@@ -153,7 +153,7 @@ def test_features_and_validation_take_the_middle_of_the_slack(model: Motionforme
     with open_video(video) as opened:
         (chosen,) = middle_sampler(SPEC)(opened.clock)
     assert abs(chosen[0] - (opened.metadata.num_frames - 16 * opened.metadata.fps / 30) / 2) <= 1  # type: ignore[operator]
-    clip, _ = ClipReader(middle_sampler(SPEC), (eval_transform(SPEC),)).read(Record(video, 0))
+    clip, _ = raw_reader(middle_sampler(SPEC), (eval_transform(SPEC),)).read_labelled(Record(video, 0))
     with torch.no_grad():
         x = model.embed(clip[None])
         for block in model.blocks:
@@ -196,7 +196,7 @@ def test_pieces_of_epic_are_read_at_the_assumed_rate(tmp_path: Path) -> None:
     (record,) = open_dataset(tmp_path / "EPIC_100_train.csv", root=tmp_path).records
     assert record.assumed_fps == 60.0
     spec = InputSpec(frames=4, stride=4, views=1, protocol="released")
-    (clip,) = (ClipReader(eval_sampler(spec)).read(record)[0],)
+    (clip,) = (raw_reader(eval_sampler(spec)).read_labelled(record)[0],)
     # frames 210 to 245: 32 of them from the first, 31/3 apart, files counted from 1 and the drawn numbers from 0
     assert [read_number(frame) for frame in clip] == [210, 220, 230, 241]
 

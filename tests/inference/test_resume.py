@@ -76,22 +76,23 @@ def test_other_real_videos_are_refused(tmp_path: Path) -> None:
     model = create_model("motionformer-tiny", frames=4, size=16, dim=16, depth=1, num_heads=2)
     g, other = (open_source(tmp_path / name, model.config.input) for name in ("g", "g_other"))
     evaluate(model, g, output=tmp_path / "out")
-    with pytest.raises(EvaluationError, match="8 of 8 videos have another size or time of change"):
+    with pytest.raises(EvaluationError, match="8 of 8 videos have another size or modification time"):
         evaluate(model, other, output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_repaired_video_is_tried_again_and_no_other(
-    tmp_path: Path, finished: bool, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, finished: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, out = write_files(tmp_path / "g"), tmp_path / "out"
     (folder / "4.txt").write_text("broken")
     begin(Files(folder), out, finished=finished)
     (folder / "4.txt").write_text("4")
     again = Files(folder)
-    found = evaluate(Linear(), again, batch_size=6, output=out)
+    with caplog.at_level("INFO", "motionformer"):
+        found = evaluate(Linear(), again, batch_size=6, output=out)
     assert again.read_indices == ([4] if finished else [4, 9, 10])
-    assert ("have changed since are tried again" in capfd.readouterr().err) == finished
+    assert ("have changed since are tried again" in caplog.text) == finished
     whole = evaluate(Linear(), Files(folder), batch_size=6)
     assert not found.failures
     np.testing.assert_array_equal(Results.load(out).scores["class"], whole.scores["class"])
@@ -115,27 +116,93 @@ def test_repaired_and_cut_short_again(tmp_path: Path) -> None:
     assert last.read_indices == [9]
 
 
-def test_a_finished_result_says_that_it_is_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    evaluate(Linear(), Numbers(), output=tmp_path)
-    assert capfd.readouterr().err == ""
-    evaluate(Linear(), Numbers(), output=tmp_path)
-    assert capfd.readouterr() == ("", f"{tmp_path}: finished earlier: nothing was computed.\n")
-    evaluate(Linear(), Numbers(), output=tmp_path, show_progress=False)
-    assert capfd.readouterr().err == ""
+def test_a_finished_result_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "motionformer"):
+        evaluate(Linear(), Numbers(), output=tmp_path)
+        assert caplog.messages == []
+        evaluate(Linear(), Numbers(), output=tmp_path)
+    assert caplog.messages == [f"{tmp_path}: finished earlier; nothing was computed"]
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_results_without_stamps_are_taken_as_they_are(tmp_path: Path, finished: bool) -> None:
+def test_results_without_stamps_are_taken_as_they_are(tmp_path: Path) -> None:
     folder, out = write_files(tmp_path / "g"), tmp_path / "out"
-    begin(Files(folder), out, finished=finished)
-    for file in out.rglob("*.npz"):
-        with np.load(file) as arrays:
-            kept = {name: arrays[name] for name in arrays if name not in ("stamps", "stamped")}
-        np.savez(file, **kept)
+    begin(Files(folder), out, finished=True)
+    with np.load(out / "results.npz") as arrays:
+        kept = {name: arrays[name] for name in arrays if name != "stamps"}
+    np.savez(out / "results.npz", **kept)
     (folder / "0.txt").write_text("100")
     again = Files(folder)
     evaluate(Linear(), again, batch_size=6, output=out)
-    assert again.read_indices == ([] if finished else [9, 10])
+    assert again.read_indices == []
+
+
+class TestPartsOfVersion01:
+    """An unfinished evaluation as 0.1 kept it: a header, and an npz file of some videos each."""
+
+    @staticmethod
+    def write(results: Results, out: Path, *, stamps: bool = True) -> None:
+        parts = out / PARTS
+        parts.mkdir(parents=True)
+        (parts / "header.json").write_text(results.header.to_json())
+        for index in range(9):
+            failed = [index] if index in results.failures else []
+            done = [] if failed else [index]
+            arrays: dict[str, Any] = {
+                "indices": np.array(done, dtype=np.int64),
+                "failed": np.array(failed, dtype=np.int64),
+                "reasons": np.array([results.failures[i] for i in failed], dtype=np.str_),
+                "facts": np.array("{}"),
+            }
+            if stamps:
+                arrays |= {"stamped": np.array([index]), "stamps": np.array([results.stamps[index]], dtype=np.str_)}
+            if done:
+                arrays["scores.class"] = results.scores["class"][done]
+            np.savez(parts / f"{index:09d}.npz", **arrays)
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = write_files(tmp_path / "g")
+        (folder / "4.txt").write_text("broken")
+        return folder
+
+    def test_are_resumed_to_the_same_bytes(self, folder: Path, tmp_path: Path) -> None:
+        whole = evaluate(Linear(), Files(folder), batch_size=6, output=tmp_path / "whole")
+        self.write(whole, tmp_path / "cut")
+        again = Files(folder)
+        evaluate(Linear(), again, batch_size=6, output=tmp_path / "cut")
+        assert again.read_indices == [9, 10]
+        for name in ("results.npz", "results.csv"):
+            assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert not (tmp_path / "cut" / PARTS).exists()
+
+    @pytest.mark.parametrize("stamps", [True, False])
+    def test_of_changed_files(self, folder: Path, tmp_path: Path, stamps: bool) -> None:
+        self.write(
+            evaluate(Linear(), Files(folder), batch_size=6, output=tmp_path / "w"), tmp_path / "cut", stamps=stamps
+        )
+        (folder / "4.txt").write_text("4")
+        again = Files(folder)
+        evaluate(Linear(), again, batch_size=6, output=tmp_path / "cut")
+        assert again.read_indices == ([4, 9, 10] if stamps else [9, 10])
+
+    def test_a_damaged_one_is_evaluated_again(
+        self, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.write(evaluate(Linear(), Files(folder), batch_size=6, output=tmp_path / "w"), tmp_path / "cut")
+        part = sorted((tmp_path / "cut" / PARTS).glob("*.npz"))[3]
+        part.write_bytes(part.read_bytes()[:100])
+        again = Files(folder)
+        evaluate(Linear(), again, batch_size=6, output=tmp_path / "cut")
+        assert again.read_indices == [3, 9, 10]
+        assert "is damaged" in caplog.text
+
+    def test_of_another_evaluation(self, folder: Path, tmp_path: Path) -> None:
+        self.write(evaluate(Linear(), Files(folder), output=tmp_path / "w"), tmp_path / "cut")
+        with pytest.raises(EvaluationError, match="differs from this one .* in precision"):
+            evaluate(Linear(), Files(folder), output=tmp_path / "cut", precision="bf16")
+        (tmp_path / "cut" / PARTS / "header.json").write_text("{}")
+        with pytest.raises(EvaluationError, match="not the start of an evaluation"):
+            evaluate(Linear(), Files(folder), output=tmp_path / "cut")
 
 
 def test_moved_videos_are_the_same(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from motionformer.data import ClipReader
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference import FeatureExtractor, Prediction, Predictor, Timeline
 from motionformer.inference.pictures import _clock, _step, draw_timeline
-from motionformer.inference.reader import ClipReader
 from motionformer.models import Motionformer
 from motionformer.video import open_video, stream
 from motionformer.video.sample import ClipPlan, sliding_windows
@@ -112,7 +112,7 @@ def test_segments() -> None:
     assert timeline.segments(0.95) == []
     apart = made([[0.9, 0.1, 0], [0.9, 0.1, 0]], hop=3.0)  # between the windows nobody looked
     assert [(one.start, one.end) for one in apart.segments(0.5)] == [(0.0, 2.0), (3.0, 5.0)]
-    with pytest.raises(EvaluationError, match=r"above 0 and at most 1; not 1\.5"):
+    with pytest.raises(EvaluationError, match=r"threshold` \(1\.5\) must be above 0 and at most 1"):
         timeline.segments(1.5)
 
 
@@ -173,7 +173,7 @@ def write_hour(path: Path) -> Path:
 def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour of frames would be 133 MB if all were kept."""
     predictor = Predictor(make_model(fps=1.0, stride=1, height=96, width=96, patch=48), crops=1)
-    shrink, memory, seen = predictor._shrink, [], 0
+    shrink, memory, seen = predictor._resize, [], 0
 
     def watched(frame: torch.Tensor) -> torch.Tensor:
         nonlocal seen
@@ -183,7 +183,7 @@ def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             memory.append(1024 * int(next(line for line in status if line.startswith("VmRSS:")).split()[1]))
         return shrink(frame)
 
-    monkeypatch.setattr(predictor, "_shrink", watched)
+    monkeypatch.setattr(predictor, "_resize", watched)
     found = predictor.timeline(write_hour(tmp_path / "hour.mkv"), hop=60.0)
     assert seen == 3600
     assert len(found.windows) == 61
@@ -198,5 +198,5 @@ def test_the_bounds_of_a_segment() -> None:
     side_by_side = made([[0.9, 0, 0], [0.9, 0, 0], [0, 0, 0.9]], hop=2.0)
     assert [(one.label, one.start, one.end) for one in side_by_side.segments(0.5)] == [("a", 0.0, 4.0), ("c", 4.0, 6.0)]
     assert made([[1.0, 0, 0]]).segments(1.0)
-    with pytest.raises(EvaluationError, match=r"above 0 and at most 1; not 0\."):
+    with pytest.raises(EvaluationError, match=r"threshold` \(0\) must be above 0 and at most 1"):
         only_just.segments(0.0)

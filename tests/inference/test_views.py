@@ -163,7 +163,7 @@ def test_classes_are_matched_by_name() -> None:
         (ModelConfig(num_classes=2, labels=("class 3", "class 5")), ("3", "7"), "has '7', .* the model has '5'"),
         (ModelConfig(num_classes={"verb": 2, "noun": 2}), ("a", "b"), "predicts verb and noun, the data is labelled"),
         (ModelConfig(num_classes={"verb": 2}), {"verb": ("a",)}, "2 classes of verb, the data has 1"),
-        (ModelConfig(num_classes=0), ("a", "b"), "gives features"),
+        (ModelConfig(num_classes=0), ("a", "b"), "motionformer features"),
     ],
 )
 def test_classes_that_do_not_fit_are_refused(config: ModelConfig, names: tuple[str, ...], message: str) -> None:

@@ -24,12 +24,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
-from motionformer.data import middle_sampler
+from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference.inputs import Input, as_frames, check_fps
 from motionformer.inference.jobs import failed_entry, run_job
-from motionformer.inference.reader import ClipReader
 from motionformer.inference.results import READ
 from motionformer.inference.scorer import Precision, batched, check_finite, computing, model_device
 from motionformer.inference.timeline import even_windows, slide

@@ -22,13 +22,12 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from motionformer.data import Failure
+from motionformer.data import ClipReader, Failure, Views
 from motionformer.data.pool import Crash, run_in_order
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import VideoError
 from motionformer.inference.classes import LabelSource, find_names, labels_beside
 from motionformer.inference.inputs import Frames, as_frames, check_fps, check_path, check_paths, is_frames
-from motionformer.inference.reader import ClipReader, Views
 from motionformer.inference.results import Prediction
 from motionformer.inference.scorer import Precision, Scorer, batched
 from motionformer.inference.timeline import Timeline, Window, latest_windows, model_windows, slide

@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from motionformer.data import Annotations, ClipReader, Failure, Record, eval_sampler
 from motionformer.data import open_source as open_data
-from motionformer.data.clips import ClipTransform, check_sampling
+from motionformer.data.clips import check_sampling
 from motionformer.data.folders import split_folders
 from motionformer.data.motion import LEVELS, Level, MotionBenchmark
 from motionformer.data.record import ClassNames, Label
@@ -28,7 +29,6 @@ from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
 from motionformer.video.transforms import eval_transform
-from motionformer.video.transforms.pipelines import CropChoice
 
 SampleBy = Literal["time", "frames"]
 """What a clip's stride counts: frames at the model's rate, or the video's own frames, whatever its rate."""
@@ -99,7 +99,7 @@ class FileVideos:
         self.annotations = annotations
         sampler = eval_sampler(self.spec)
         check_sampling(annotations.sampling, sampler, annotations.name)
-        self.reader = ClipReader(sampler, _crop_transforms(self.spec), time_limit=time_limit)
+        self.reader = ClipReader(self.spec, sampler=sampler, time_limit=time_limit)
         self.name = annotations.name + (f" ({annotations.split})" if annotations.split else "")
         self.class_names = annotations.class_names
         self.notes = (annotations.how, *(f"note: {note}" for note in annotations.notes))
@@ -115,11 +115,10 @@ class FileVideos:
     def read(self, index: int) -> ReadVideo | Failure:
         record = self.annotations.records[index]
         try:
-            clip, _, facts = self.reader.read_with_facts(record)
+            views = self.reader.read(record)
         except VideoError as error:
-            reason = error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
-            return Failure(str(record.path), reason, index, record.label, record.line)
-        return ReadVideo(clip.reshape(-1, *clip.shape[-4:]), facts)
+            return Failure.of(record, error, index)
+        return ReadVideo(torch.stack(list(self.reader.clips(views))), views.facts)
 
 
 class MotionVideos:
@@ -204,20 +203,6 @@ def open_source(
     if not any(record.path.exists() for record in source):
         source.handle_missing("error")
     return FileVideos(source, spec, views=views, crops=crops, sample_by=sample_by, time_limit=time_limit)
-
-
-def crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
-    """The centre, or the three along the long side.
-
-    The released program takes the first of the three, not the centre, for a single crop of Something-Something.
-    """
-    if spec.crops == 1:
-        return (0,) if spec.protocol == "released" and spec.sampling == "segments" else ("centre",)
-    return (0, 1, 2)
-
-
-def _crop_transforms(spec: InputSpec) -> tuple[ClipTransform, ...]:
-    return tuple(eval_transform(spec, crop) for crop in crop_choices(spec))
 
 
 def with_views(spec: InputSpec, views: int | None, crops: int | None, sample_by: SampleBy | None = None) -> InputSpec:

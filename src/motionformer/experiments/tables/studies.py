@@ -118,7 +118,9 @@ def score(job: Job) -> Results:
         split="test" if is_made else None,
         class_names=model.config.labels,
     )
-    return evaluate(model, source, name=job.row.label, batch_size=32, output=job.folder / "results", show_progress=False)
+    return evaluate(
+        model, source, name=job.row.label, batch_size=32, output=job.folder / "results", show_progress=False
+    )
 
 
 def _by_class(compared: list[Comparison]) -> list[Line]:

@@ -1,17 +1,20 @@
-"""Video files through PyAV, which brings FFmpeg along.
+"""START HERE: a path becomes an open video, whatever is stored there. Files are read by PyAV.
 
 Frame i is the i-th frame shown among those that really decode. Files whose packets carry real presentation times are
 read by seeking (`seek.frames_by_time`); the rest are counted once by decoding them and read from the start
-(`seek.frames_by_order`). Which of the two is settled when the file is opened, or the first time that a file turns out
-to have lied.
+(`seek.frames_by_order`). Which of the two is decided when the file is opened, or the first time that a file turns out
+to have wrong times.
 
 Decoding is strict until it fails: then the file is `damaged`, and read as every player does, patched up.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import av
 import torch
@@ -28,7 +31,15 @@ from motionformer.video.container import (
     open_container,
     wrap_decoder_errors,
 )
-from motionformer.video.pixels import ToRGB, display_size, orient, orientation_of, plausible_aspect, stretch
+from motionformer.video.images import (
+    ImageFolder,
+    ToRGB,
+    display_size,
+    orient,
+    orientation_of,
+    plausible_aspect,
+    stretch,
+)
 from motionformer.video.seek import (
     FrameIndex,
     UnreliableTimesError,
@@ -40,6 +51,77 @@ from motionformer.video.seek import (
     times_are_real,
 )
 from motionformer.video.source import Clock, Header, Video, VideoMetadata, checked_indices, measure_timing
+
+
+def open_video(
+    path: str | PathLike[str],
+    *,
+    time_limit: float | None = 30.0,
+    num_threads: int = 1,
+    square_pixels: bool = True,
+    image_rate: float = 30.0,
+    decoder: str = "pyav",
+) -> Video:
+    """Open a video file, or a folder of numbered images.
+
+    Args:
+        path: of the file or folder.
+        time_limit: seconds for this call and for each later `read`; None for no limit.
+        num_threads: of the decoder; one is best where a loader has workers.
+        square_pixels: stretch frames whose pixels are not square. Most published code does not.
+        image_rate: frames per second of a folder of images.
+        decoder: deprecated; files are read by PyAV.
+
+    Returns:
+        An open `Video`: close it, or use it in a `with`.
+
+    Raises:
+        VideoError: it is missing, empty, damaged or not a video; with the decoder's own reason.
+
+    Example:
+        ```python
+        with open_video("clip.mp4") as video:
+            frames = video.read([0, 8, 16])  # uint8 [3 H W 3], RGB
+            print(video.metadata.num_frames, video.metadata.fps)
+        ```
+    """
+    check_decoder(decoder)
+    path = Path(path)
+    try:
+        if path.is_dir():
+            return ImageFolder(path, time_limit=time_limit, fps=image_rate)
+        return PyAVVideo(path, time_limit=time_limit, num_threads=num_threads, square_pixels=square_pixels)
+    except PermissionError as error:  # of a folder on the way, or of a folder of frames; a file's own is the decoder's
+        raise VideoError(f"cannot be opened: {error.strerror}", path) from error
+
+
+def read_frames(path: str | PathLike[str], indices: Sequence[int], **options: Any) -> UInt8[Tensor, "t H W 3"]:
+    """Read frames of a video by number, in the order asked for: `open_video` and one `read`.
+
+    Args:
+        path: of a video file or a folder of numbered images.
+        indices: from 0; they may repeat.
+        **options: of `open_video`.
+
+    Raises:
+        VideoError: the video cannot be read, or has no such frame.
+
+    Example:
+        ```python
+        first, last = read_frames("clip.mp4", [0, 119])
+        ```
+    """
+    with open_video(path, **options) as video:
+        return video.read(indices)
+
+
+def check_decoder(decoder: str) -> None:
+    """Warn of a decoder that there was in 0.1. Raises `ValueError` for one that there never was."""
+    if decoder == "torchcodec":
+        text = "the decoder 'torchcodec' was removed: videos are read by PyAV, with the same frames; omit `decoder`."
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
+    elif decoder != "pyav":
+        raise ValueError(f"there is no decoder {decoder!r}; videos are read by 'pyav'.")
 
 
 class PyAVVideo(Video):
@@ -120,7 +202,6 @@ class PyAVVideo(Video):
             first = next(iter(self.frames([0], deadline)))[1]
         self.to_rgb = ToRGB(first.height, first.width)  # a stream may change its size half-way; its video does not
         self.orientation = orientation_of(first)
-        self.pixel_format = first.format.name
         aspect = plausible_aspect(self.stream.sample_aspect_ratio) if square_pixels else Fraction(1)
         self.stretched_width = max(1, round(first.width * aspect))
         height, width = display_size(first.height, first.width, aspect, self.orientation)
