@@ -1,15 +1,24 @@
 """`motionformer evaluate`: how good a model is on a data set, over views, with every failed video told."""
 
 import json
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from motionformer.cli.data import ClassesOption, KindName, KindOption, RootOption
-from motionformer.cli.many import ProtocolOption, protocol_value
-from motionformer.cli.options import find_device
+from motionformer.cli.options import (
+    BatchSizeOption,
+    ClassesOption,
+    DeviceOption,
+    KindOption,
+    NumWorkersOption,
+    PrecisionOption,
+    ProtocolOption,
+    RootOption,
+    SampleByOption,
+    SplitOption,
+    find_device,
+)
 
 EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
 
@@ -19,7 +28,7 @@ MODEL is a released name, a released file, a folder made by `save_pretrained`, o
 or a name such as `motion/easy`), which brings its own test data and views. DATA is a list (csv, json, txt), the folder
 of a published data set, a folder of class folders, or the built-in benchmark: `motion:easy`, `motion:hard:2000`.
 
-With `--out` every video's label and scores are kept (csv and npz); a killed evaluation goes on where it stopped when
+With `--output` every video's label and scores are kept (csv and npz); a killed evaluation goes on where it stopped when
 the same command is given again. Under `torchrun` the processes share the videos.
 
 Videos that the model was trained on are refused (a model of `finetune` or `train` carries fingerprints of them);
@@ -30,7 +39,7 @@ Exit code: 0, also when videos could not be read (they are listed, and counted a
 
 **Examples**
 
-    motionformer evaluate k400_motionformer_224_16x4 k400/val.csv --root k400/videos --out results/k400
+    motionformer evaluate k400_motionformer_224_16x4 k400/val.csv --root k400/videos --output results/k400
 
     motionformer evaluate runs/gestures/model runs/gestures/val.csv --views 3 --json
 
@@ -40,48 +49,24 @@ Exit code: 0, also when videos could not be read (they are listed, and counted a
 """
 
 
-class PrecisionName(str, Enum):
-    """What the model computes in."""
-
-    full = "32"
-    bf16 = "bf16"
-    fp16 = "16"
-
-
-class SampleByName(str, Enum):
-    """What a clip's stride counts."""
-
-    time = "time"
-    frames = "frames"
-
-
-SampleByOption = Annotated[
-    SampleByName | None,
-    typer.Option(
-        help="What a clip's stride counts: time (frames at the model's rate; slow videos repeat some), or frames (the"
-        " video's own); the weights' own unless said."
-    ),
-]
-
-
 def evaluate(
     model: Annotated[str, typer.Argument(help="Released name, file, or folder of weights.")],
     data: Annotated[str | None, typer.Argument(help="List, folder, or motion:LEVEL[:CLIPS].")] = None,
-    split: Annotated[str | None, typer.Option(help="train, val or test, where DATA holds several.")] = None,
+    split: SplitOption = None,
     views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the model's own unless said.")] = None,
     crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the model's own unless said.")] = None,
     protocol: ProtocolOption = None,
     sample_by: SampleByOption = None,
-    batch: Annotated[int, typer.Option(min=1, help="Clips in one forward pass.")] = 8,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode.")] = 2,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    precision: Annotated[PrecisionName, typer.Option(help="32, bf16 or 16.")] = PrecisionName.full,
-    kind: KindOption = KindName.auto,
+    batch_size: BatchSizeOption = 8,
+    num_workers: NumWorkersOption = 2,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "32",
+    kind: KindOption = "auto",
     root: RootOption = None,
     classes: ClassesOption = None,
     seed: Annotated[int, typer.Option(help="Of the split of class folders, or of the benchmark.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for results; goes on where an earlier run stopped.")] = None,
-    pictures: Annotated[bool, typer.Option("--pictures", help="Also draw figures into --out.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Folder of results; an interrupted run resumes.")] = None,
+    pictures: Annotated[bool, typer.Option("--pictures", help="Also draw figures into --output.")] = False,
     challenge: Annotated[Path | None, typer.Option(help="Write an EPIC-Kitchens-100 submission here.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a video could not be read.")] = False,
     allow_overlap: Annotated[
@@ -100,28 +85,28 @@ def evaluate(
     from motionformer.predict.names import known_labels
     from motionformer.weights import load_model
 
-    if pictures and out is None:
-        raise typer.BadParameter("figures go into --out: give a folder.", param_hint="--pictures")
+    if pictures and output is None:
+        raise typer.BadParameter("figures go into --output: give a folder.", param_hint="--pictures")
     say = Console(stderr=True, quiet=as_json)
     if data is None:
         run = _find_run(model)
         model, data = run["model"], run["data"]
         views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
-        kind, root = KindName(run["kind"]), root or run["root"]
+        kind, root = run["kind"], root or run["root"]
     place = find_device(device)
-    loaded = load_model(model, protocol=protocol_value(protocol))
+    loaded = load_model(model, protocol=protocol)
     loaded.config = replace(loaded.config, labels=known_labels(model, loaded.config))
     source = evaluation.open_source(
         data,
         loaded.config.input,
         views=views,
         crops=crops,
-        kind=kind.value,
+        kind=kind,
         split=split,
         root=root,
         class_names=classes or names_for_lists(loaded.config),
         seed=seed,
-        sample_by=None if sample_by is None else sample_by.value,
+        sample_by=sample_by,
     )
     told = [*getattr(source, "notes", ()), order_note(loaded.config, source.class_names)]
     with joined_processes(place) as processes:
@@ -132,22 +117,22 @@ def evaluate(
             source,
             name=model,
             device=place,
-            batch=batch,
-            num_workers=workers,
-            precision=precision.value,
-            output=out,
+            batch=batch_size,
+            num_workers=num_workers,
+            precision=precision,
+            output=output,
             allow_overlap=allow_overlap,
         )
         is_first = processes.is_first
     if is_first:
-        summary = evaluation.summarise(results) if out is None else evaluation.write_reports(results, out)
-        _write_extras(results, out if pictures else None, challenge)
+        summary = evaluation.summarise(results) if output is None else evaluation.write_reports(results, output)
+        _write_extras(results, output if pictures else None, challenge)
         if as_json:
             print(json.dumps(summary, indent=1))
         else:
-            evaluation.print_summary(summary, Console(), show=show, kept=out is not None)
-            if out is not None:
-                Console().print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
+            evaluation.print_summary(summary, Console(), show=show, kept=output is not None)
+            if output is not None:
+                Console().print(f"results: {output}", highlight=False, markup=False, soft_wrap=True)
     if strict and results.failures:
         raise typer.Exit(1)
 

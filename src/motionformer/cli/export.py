@@ -37,7 +37,7 @@ def export(
     """
     from dataclasses import replace
 
-    from motionformer.cli.convert import read_labels
+    from motionformer.cli.options import read_labels
     from motionformer.errors import ExportError
     from motionformer.export import export_model
     from motionformer.export.write import find_format

@@ -6,31 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.evaluate import PrecisionName, SampleByOption
-from motionformer.cli.many import (
-    ProtocolOption,
-    frames_cell,
-    only_first_talks,
-    progress,
-    protocol_value,
-    tell_failures,
-    tell_reads,
-)
-from motionformer.cli.options import DeviceOption, find_device
-from motionformer.cli.predict import (
-    DEFAULT_MODEL,
-    BatchOption,
+from motionformer.cli.options import (
+    BatchSizeOption,
+    DeviceOption,
     ModelOption,
+    PrecisionOption,
+    ProtocolOption,
     ResumeOption,
+    SampleByOption,
     check_seconds,
+    find_device,
 )
+from motionformer.cli.report import frames_cell, mute_other_ranks, print_failures, print_read_notes, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 FEATURES_HELP = """Write a model's features of videos: the class token, the mean of the patch tokens, or all of them.
 
-One file a video in `--out`, with the arrays `values` (segments first) and `times` (seconds of each segment). Without
+One file a video in `--output`, with the arrays `values` (segments first) and `times` (seconds of each segment). Without
 `--segments` a video is one clip, the middle one; with it, segments of so many seconds follow one another, whatever
 the video's length. `--resume` leaves alone what is done. Under `torchrun` the processes share the videos.
 
@@ -39,7 +33,7 @@ usage.
 
 **Examples**
 
-    motionformer features videos/ --out features
+    motionformer features videos/ --output features
 
     motionformer features talk.mp4 --what tokens --segments 0.64 --format safetensors --dtype float16
 
@@ -71,20 +65,20 @@ class DtypeName(str, Enum):
 
 def features(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Videos, folders, patterns.")],
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = "k400_motionformer_224_16x4",
     what: Annotated[WhatName, typer.Option(help="class, pooled or tokens.")] = WhatName.cls,
     block: Annotated[str, typer.Option(help="Number of a block (from 0), or last (with the norm).")] = "last",
     segments: Annotated[float | None, typer.Option(help="Seconds of a segment; one clip a video unless said.")] = None,
     hop: Annotated[float | None, typer.Option(help="Seconds from one to the next; their length unless said.")] = None,
     protocol: ProtocolOption = None,
     sample_by: SampleByOption = None,
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("features"),
+    output: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("features"),
     format: Annotated[FormatName, typer.Option(help="npz or safetensors.")] = FormatName.npz,
     dtype: Annotated[DtypeName, typer.Option(help="float32 or float16.")] = DtypeName.full,
     resume: ResumeOption = False,
-    batch: BatchOption = 8,
+    batch_size: BatchSizeOption = 8,
     device: DeviceOption = "auto",
-    precision: Annotated[PrecisionName, typer.Option(help="32, bf16 or 16.")] = PrecisionName.full,
+    precision: PrecisionOption = "32",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for opening one video.")] = 60.0,
 ) -> None:
     from rich.console import Console
@@ -97,29 +91,29 @@ def features(
     check_seconds(segments, "--segments")
     check_seconds(hop, "--hop")
     place = find_device(device)
-    only_first_talks()
+    mute_other_ranks()
     videos = find_inputs(paths)
     extractor = FeatureExtractor.from_pretrained(
         model,
         place,
-        protocol=protocol_value(protocol),
+        protocol=protocol,
         what=what.value,
         block=_block(block),
         segments=segments,
         hop=hop,
-        sample_by=None if sample_by is None else sample_by.value,
-        batch=batch,
-        precision=precision.value,
+        sample_by=sample_by,
+        batch=batch_size,
+        precision=precision,
         time_limit=time_limit,
     )
-    about = {"weights": model_fingerprint(extractor.model), "precision": precision.value}
+    about = {"weights": model_fingerprint(extractor.model), "precision": precision}
     say = Console(stderr=True, highlight=False, soft_wrap=True)
     with joined_processes(place) as processes:
         with progress(say, "features", len(videos), processes) as advance:
             entries = extract_all(
                 extractor,
                 videos,
-                out,
+                output,
                 about=about,
                 format=format.value,
                 dtype=dtype.value,
@@ -130,8 +124,8 @@ def features(
     failed = [entry for entry in entries if "failed" in entry]
     if is_first:
         _print(Console(highlight=False), [entry for entry in entries if "failed" not in entry])
-        tell_reads(say, entries)
-        tell_failures(say, failed, len(entries))
+        print_read_notes(say, entries)
+        print_failures(say, failed, len(entries))
     if failed:
         raise typer.Exit(1)
 

@@ -5,17 +5,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.evaluate import PrecisionName, SampleByOption
-from motionformer.cli.many import (
+from motionformer.cli.options import (
+    BatchSizeOption,
+    DeviceOption,
+    ModelOption,
+    NumWorkersOption,
+    PrecisionOption,
     ProtocolOption,
-    frames_cell,
-    only_first_talks,
-    progress,
-    protocol_value,
-    tell_failures,
-    tell_reads,
+    ResumeOption,
+    SampleByOption,
+    check_seconds,
+    find_device,
 )
-from motionformer.cli.options import DeviceOption, find_device
+from motionformer.cli.report import frames_cell, mute_other_ranks, print_failures, print_read_notes, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from motionformer.predict import Predictor, Timeline
     from motionformer.predict.run import Work
 
-DEFAULT_MODEL = "k400_motionformer_224_16x4"
 SHOWN = 50
 """Videos printed where a file holds all of them."""
 PREDICT_HELP = """Say what happens in videos: files, folders, folders of frames, or patterns.
@@ -48,20 +49,11 @@ usage.
 
     torchrun --nproc-per-node 4 $(which motionformer) predict videos/ --csv results.csv
 """
-ModelOption = Annotated[str, typer.Option("--model", "-m", help="Released name, file, or folder of weights.")]
-BatchOption = Annotated[int, typer.Option(min=1, help="Clips in one forward pass.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run has done.")]
-
-
-def check_seconds(value: float | None, option: str) -> None:
-    """Before anything is loaded: a time that windows can have."""
-    if value is not None and not 0 < value < float("inf"):
-        raise typer.BadParameter(f"{value:g} is no number of seconds above 0.", param_hint=option)
 
 
 def predict(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Videos, folders, patterns.")],
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelOption = "k400_motionformer_224_16x4",
     top: Annotated[int, typer.Option(min=1, help="Guesses to show and to write.")] = 5,
     views: Annotated[int | None, typer.Option(min=1, help="Clips along time; the weights' own unless said.")] = None,
     crops: Annotated[int | None, typer.Option(min=1, help="1 or 3; the weights' own unless said.")] = None,
@@ -78,10 +70,10 @@ def predict(
     as_json: Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write a line a guess, or a segment, here.")] = None,
     resume: ResumeOption = False,
-    batch: BatchOption = 8,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode.")] = 0,
+    batch_size: BatchSizeOption = 8,
+    num_workers: NumWorkersOption = 0,
     device: DeviceOption = "auto",
-    precision: Annotated[PrecisionName, typer.Option(help="32, bf16 or 16.")] = PrecisionName.full,
+    precision: PrecisionOption = "32",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for opening, and for reading, one video.")] = 60.0,
 ) -> None:
     from rich.console import Console
@@ -104,7 +96,7 @@ def predict(
     check_seconds(hop, "--hop")
     check_seconds(window, "--window")
     place = find_device(device)
-    only_first_talks()
+    mute_other_ranks()
     videos = [video.path for video in find_inputs(paths)]
     _check_plot(plot, len(videos))
     for output in outputs:
@@ -112,19 +104,19 @@ def predict(
     predictor = Predictor.from_pretrained(
         model,
         place,
-        protocol=protocol_value(protocol),
+        protocol=protocol,
         labels=labels,
         views=1 if timeline else views,
         crops=crops,
-        sample_by=None if sample_by is None else sample_by.value,
-        batch=batch,
-        precision=precision.value,
+        sample_by=sample_by,
+        batch=batch_size,
+        precision=precision,
         time_limit=time_limit,
     )
     say = Console(stderr=True, highlight=False, soft_wrap=True)
-    work, how = _work(predictor, timeline, top, threshold, hop, window, plot, workers)
+    work, how = _work(predictor, timeline, top, threshold, hop, window, plot, num_workers)
     if sample_by is not None:
-        how["sample_by"] = sample_by.value
+        how["sample_by"] = sample_by
     header = {"model": model, "protocol": predictor.spec.protocol, **how}
     with joined_processes(place) as processes:
         with progress(say, "predicting", len(videos), processes) as advance:
@@ -151,8 +143,8 @@ def predict(
             print(json_text(entries, header), end="")
         else:
             _print(Console(highlight=False), entries, len(entries) if kept is None else SHOWN)
-        tell_reads(say, entries)
-        tell_failures(say, failed, len(entries))
+        print_read_notes(say, entries)
+        print_failures(say, failed, len(entries))
     if failed:
         raise typer.Exit(1)
 

@@ -18,7 +18,7 @@ import torch
 
 from motionformer.errors import RecipeError
 from motionformer.evaluation.intervals import show_share
-from motionformer.experiments.tables.experiments import Experiment, Row
+from motionformer.experiments.tables import Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 from motionformer.models.variants import VARIANTS
 from motionformer.training.advice import BASIS, Wishes, config_changes

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from motionformer.errors import RecipeError
 from motionformer.evaluation.intervals import show_interval, wilson
-from motionformer.experiments.tables.experiments import Experiment
+from motionformer.experiments.tables import Experiment
 
 Scale = Literal["cpu", "paper"]
 
