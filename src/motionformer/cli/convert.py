@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from motionformer.cli.options import AttentionOption, read_labels
+from motionformer.cli.options import Attention, read_class_names
 from motionformer.cli.report import plain_console
 
 
@@ -30,7 +30,7 @@ def convert(
     from_image: Annotated[
         bool, typer.Option("--from-image", help="Initialise a video model from image weights.")
     ] = False,
-    attention: AttentionOption = None,
+    attention: Attention = None,
     inflation: Annotated[
         Literal["central", "average"] | None,
         typer.Option(help="With --from-image: which frames of a token the kernel sees.", show_default="central"),
@@ -69,7 +69,7 @@ def convert(
     else:
         model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)
     if labels is not None:
-        model.config = replace(model.config, labels=read_labels(labels, model.config.num_classes))
+        model.config = replace(model.config, labels=read_class_names(labels, model.config.num_classes))
     elif not from_image:
         model.config = replace(model.config, labels=known_labels(source, model.config))
     model.save_pretrained(target)

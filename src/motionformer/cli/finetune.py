@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.options import AttentionOption, MissingOption
+from motionformer.cli.options import Attention, MissingOption
 from motionformer.cli.report import failure_lines
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def finetune(
         str, typer.Option("--from", help="Weights: a released name, a folder, image weights. Default: random.")
     ] = "",
     train: Annotated[str, typer.Option(help="What learns: all, head, last:N blocks. Default: see --plan.")] = "",
-    attention: AttentionOption = None,
+    attention: Attention = None,
     readout: Annotated[
         ReadoutName | None,
         typer.Option(

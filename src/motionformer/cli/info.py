@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.options import AttentionOption, JsonOption
+from motionformer.cli.options import Attention, JsonOption
 from motionformer.cli.report import plain_console, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def info(
     tubelet: Annotated[
         int | None, typer.Option(min=1, help="Frames per token: 1 is square, 2 cubic tokens.", show_default=_OWN)
     ] = None,
-    attention: AttentionOption = None,
+    attention: Attention = None,
     kernel: Annotated[
         str | None,
         typer.Option(

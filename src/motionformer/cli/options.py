@@ -50,7 +50,14 @@ ClassesOption = Annotated[
 ]
 MissingOption = Annotated[Literal["error", "drop"], typer.Option("--missing", help="Listed videos that are not there.")]
 
-RENAMED = {"--batch": "--batch-size", "--workers": "--num-workers", "--out": "--output", "--attend": "--kernel"}
+RENAMED = {
+    "--batch": "--batch-size",
+    "--workers": "--num-workers",
+    "--out": "--output",
+    "--attend": "--kernel",
+    "--from": "--init-from",
+    "--at": "--point",
+}
 """Spellings of 0.1; accepted until 0.3."""
 
 
@@ -101,7 +108,7 @@ def check_seconds(value: float | None, option: str) -> None:
         raise typer.BadParameter(f"{value:g} is not a number of seconds above 0.", param_hint=option)
 
 
-def read_labels(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
+def read_class_names(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
     """Class names, one per line; as many as there are classes."""
     from motionformer.errors import MotionformerError
 
@@ -126,7 +133,7 @@ def _check_registered(name: str | None) -> str | None:
     return name
 
 
-AttentionOption = Annotated[
+Attention = Annotated[
     str | None,
     typer.Option(
         "--attention",

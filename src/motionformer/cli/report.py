@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -139,5 +138,7 @@ def failure_lines(card: dict[str, Any]) -> list[str]:
 
 def mute_other_ranks() -> None:
     """Of several processes, only the first logs warnings: all notice the same."""
-    if os.environ.get("RANK", "0") != "0":
+    from motionformer.distributed import is_rank_zero
+
+    if not is_rank_zero():
         logging.getLogger("motionformer").setLevel(logging.ERROR)

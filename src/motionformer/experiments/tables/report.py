@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from motionformer.errors import RecipeError
 from motionformer.experiments.tables import EXPERIMENTS, Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, by_group, read_outcome
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 from motionformer.training.families import find_row
 
 
