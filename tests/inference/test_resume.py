@@ -198,7 +198,7 @@ class TestPartsOfVersion01:
 
     def test_of_another_evaluation(self, folder: Path, tmp_path: Path) -> None:
         self.write(evaluate(Linear(), Files(folder), output=tmp_path / "w"), tmp_path / "cut")
-        with pytest.raises(EvaluationError, match="differs from this one .* in precision"):
+        with pytest.raises(EvaluationError, match=r"differs from this one .* in precision"):
             evaluate(Linear(), Files(folder), output=tmp_path / "cut", precision="bf16")
         (tmp_path / "cut" / PARTS / "header.json").write_text("{}")
         with pytest.raises(EvaluationError, match="not the start of an evaluation"):

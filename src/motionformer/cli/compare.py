@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COMPARE_HELP = """Which classes gain and which lose from A to B, and whether the difference may be chance.
 
-A and B are folders or npz files of `motionformer evaluate --out`. Videos are matched by name; a video that could not be
+A and B are folders or npz files of `motionformer evaluate --output`. Videos are matched by name; one that could not be
 read counts as wrong.
 
 **Examples**

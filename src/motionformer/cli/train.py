@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from motionformer.cli.report import failure_lines
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -53,19 +55,6 @@ def train(
     finished = run_training(loaded, quiet=quiet)
     if is_first_process():
         _print_result(finished, as_json)
-
-
-def failure_lines(card: dict[str, Any]) -> list[str]:
-    """A sentence for training and one for validation, where videos could not be read."""
-    from motionformer.data import Failure, FailurePolicy
-
-    lines = []
-    for part, name, what in (("train", "training", "left out"), ("val", "validation", "counted as wrong")):
-        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
-        policy.count(Failure(**values) for values in card["failed"][part])
-        if policy.failures:
-            lines.append(f"{name}: {policy.summary()}; {what}")
-    return lines
 
 
 def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:

@@ -16,9 +16,9 @@ from PIL import Image
 
 from motionformer.data.motion import MotionBenchmark, MotionClip
 from motionformer.inference import Results, confusion
-from motionformer.inference.classes import SINGLE
 from motionformer.inference.metrics import show_interval
 from motionformer.inference.pictures import draw_confusion
+from motionformer.inference.scorer import SINGLE
 from motionformer.models import Motionformer
 from motionformer.runs import write_atomically
 from motionformer.trace import PathErrors, trace

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.experiments.tables.experiments import Experiment, Row
+from motionformer.experiments.tables import Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 from motionformer.inference.metrics import show_share
 from motionformer.models.variants import VARIANTS

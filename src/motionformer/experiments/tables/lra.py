@@ -16,7 +16,7 @@ from motionformer.experiments.lra.examples import Examples, fingerprint, spread
 from motionformer.experiments.lra.listops import make_listops
 from motionformer.experiments.lra.model import COMPARED
 from motionformer.experiments.lra.tasks import TASKS, Task
-from motionformer.experiments.tables.experiments import Experiment
+from motionformer.experiments.tables import Experiment
 from motionformer.experiments.tables.jobs import no_finished_run, run_parallel
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 from motionformer.inference.metrics import show_share

@@ -12,11 +12,10 @@ import torch
 
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
-from motionformer.experiments.lra.costs import PUBLISHED as ARENA_GMACS
-from motionformer.experiments.lra.costs import encoder_macs
-from motionformer.experiments.lra.model import COMPARED
+from motionformer.experiments.lra.model import COMPARED, encoder_macs
+from motionformer.experiments.lra.model import PUBLISHED as ARENA_GMACS
+from motionformer.experiments.tables import Experiment
 from motionformer.experiments.tables.davis import follow_objects
-from motionformer.experiments.tables.experiments import Experiment
 from motionformer.experiments.tables.jobs import (
     Job,
     choose_rows,

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import RecipeError
-from motionformer.experiments.tables import EXPERIMENTS
-from motionformer.experiments.tables.experiments import find_experiment
+from motionformer.experiments.tables import EXPERIMENTS, find_experiment
 from motionformer.training.model import build_config
 from motionformer.training.recipe import load_recipe
 
