@@ -22,7 +22,7 @@ from motionformer.data import (
     collate_clips,
     write_shards,
 )
-from motionformer.data.shards import Shard, assign_shards, read_shard_index
+from motionformer.data.shards import Shard, _assign_shards, read_shard_index
 from motionformer.errors import AnnotationError
 from motionformer.video.sample import ClipPlan
 
@@ -113,7 +113,7 @@ def test_too_few_shards(shards: Path, rank: int) -> None:
 
 def test_every_shard_is_dealt_once() -> None:
     shards = [Shard(str(number), 1, 1) for number in range(11)]
-    dealt = assign_shards(shards, num_ranks=2, num_workers=3)
+    dealt = _assign_shards(shards, num_ranks=2, num_workers=3)
     assert sorted(int(shard.file) for rank in dealt for worker in rank for shard in worker) == list(range(11))
 
 

@@ -18,7 +18,8 @@ from motionformer.models import Motionformer
 from motionformer.predict import FeatureExtractor, Prediction, Predictor, Timeline
 from motionformer.predict.plot import _clock, _step, draw_timeline
 from motionformer.video import open_video, stream
-from motionformer.video.sample import ClipPlan, sliding_windows
+from motionformer.video.sample import ClipPlan
+from tests.literal.sliding_windows import sliding_windows
 from tests.predict.conftest import make_model
 from tests.video.numbered import write_video
 

@@ -12,7 +12,8 @@ from motionformer.models import InputSpec
 from motionformer.predict import live
 from motionformer.predict.live import latest_windows
 from motionformer.predict.windows import Windows, even_windows, model_windows, slide
-from motionformer.video.sample import ClipPlan, segment_indices, sliding_windows
+from motionformer.video.sample import ClipPlan, segment_indices
+from tests.literal.sliding_windows import sliding_windows
 
 
 @pytest.mark.parametrize("num_frames", [1, 5, 60, 61, 62, 200])

@@ -127,7 +127,7 @@ def shard(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.data.shard_writer import write_shards
+    from motionformer.data.shards import write_shards
 
     max_bytes = parse_size(size)
     annotations = _open(path, kind, split, root, classes, missing.value)

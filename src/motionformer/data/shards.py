@@ -1,9 +1,12 @@
-"""Clips out of tar shards, read from start to end: for training from object storage, where seeking is slow.
+"""Tar shards of a data set, in WebDataset's layout: the files of a sample lie together and share a name.
 
-`index.json` beside the shards says what they hold. Shards are assigned to processes and their workers; in an epoch each
-item is read by one of them, once.
+`00000012.mp4` is the video as it was, `00000012.json` its path and items (label, start, end, frame rate). A video with
+several labelled pieces is stored once with several items; a folder of frames is stored as the frames of one item.
+`index.json` beside the shards lists them. Shards are read from start to end, for training from object storage, where
+seeking is slow; each is assigned to one worker of one process, so that an epoch reads every item once.
 """
 
+import io
 import json
 import tarfile
 import tempfile
@@ -18,10 +21,13 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from motionformer.data.clips import ClipReader, check_sampling
+from motionformer.data.clips import ClipReader, check_sampling, frame_span
 from motionformer.data.datasets import item_generator, read_item
-from motionformer.data.record import ClassNames, Record, Sampling
+from motionformer.data.record import Annotations, ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
+from motionformer.files import atomic_write, valid_json, write_atomically
+from motionformer.video import Clock
+from motionformer.video.images import list_frames
 
 INDEX_NAME = "index.json"
 FORMAT = "motionformer shards 1"
@@ -35,7 +41,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class ShardIndex:
+class _ShardIndex:
     """Shards in the order they were written, with the names of the classes inside."""
 
     name: str
@@ -52,7 +58,7 @@ class ShardIndex:
         return json.dumps({"format": FORMAT, **vars(self), "shards": [vars(shard) for shard in self.shards]}, indent=1)
 
 
-def read_shard_index(location: str) -> ShardIndex:
+def read_shard_index(location: str) -> _ShardIndex:
     """The index in a folder: local, or any address fsspec reads (`s3://`, `gs://`, `https://`, …)."""
     place = f"{location.rstrip('/')}/{INDEX_NAME}"
     try:
@@ -72,11 +78,11 @@ def read_shard_index(location: str) -> ShardIndex:
         raise AnnotationError(f"not an index of shards: {error!r}.", place) from error
 
 
-def _parse_index(content: dict[str, Any]) -> ShardIndex:
+def _parse_index(content: dict[str, Any]) -> _ShardIndex:
     if content["format"] != FORMAT:
         raise ValueError(f"format is {content['format']!r}, not {FORMAT!r}")
     names = content["class_names"]
-    return ShardIndex(
+    return _ShardIndex(
         name=content["name"],
         split=content["split"],
         sampling=content["sampling"],
@@ -120,7 +126,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
         epoch = int(self._epoch)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.index.shards))
         shards = [self.index.shards[i] for i in order] if self.shuffle else list(self.index.shards)
-        assigned = assign_shards(shards, self.num_ranks, num_workers)
+        assigned = _assign_shards(shards, self.num_ranks, num_workers)
         mine, limit = assigned[self.rank][number], None
         if self.shuffle:
             limit = min(sum(shard.num_items for shard in of_rank[number]) for of_rank in assigned)
@@ -130,15 +136,15 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
                     " write smaller shards (--size) or use fewer workers.",
                     self.location,
                 )
-        samples: Iterable[Sample] = (
-            sample for shard in mine for sample in read_samples(f"{self.location}/{shard.file}")
+        samples: Iterable[_Sample] = (
+            sample for shard in mine for sample in _read_samples(f"{self.location}/{shard.file}")
         )
         if self.shuffle:
             key = [self.seed, epoch, self.rank, number]
-            samples = shuffled(samples, self.buffer_size, np.random.default_rng(key))
+            samples = _shuffled(samples, self.buffer_size, np.random.default_rng(key))
         return self._items(samples, epoch, limit)
 
-    def _items(self, samples: Iterable["Sample"], epoch: int, limit: int | None) -> Iterator[dict[str, Any]]:
+    def _items(self, samples: Iterable["_Sample"], epoch: int, limit: int | None) -> Iterator[dict[str, Any]]:
         count = 0
         for sample in samples:
             with sample.on_disk() as path:
@@ -153,7 +159,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
 
 
 @dataclass(frozen=True)
-class Sample:
+class _Sample:
     """One video of a shard: its files by ending, its labelled items, and the path it was read from."""
 
     path: str
@@ -170,13 +176,13 @@ class Sample:
             yield Path(folder, f"0.{next(iter(self.files))}") if alone else Path(folder)
 
 
-def assign_shards(shards: Sequence[Shard], num_ranks: int, num_workers: int) -> list[list[list[Shard]]]:
+def _assign_shards(shards: Sequence[Shard], num_ranks: int, num_workers: int) -> list[list[list[Shard]]]:
     """`[rank][worker]` → shards, each shard in one place."""
     of_ranks = [shards[rank::num_ranks] for rank in range(num_ranks)]
     return [[list(of_rank[worker::num_workers]) for worker in range(num_workers)] for of_rank in of_ranks]
 
 
-def read_samples(place: str) -> Iterator[Sample]:
+def _read_samples(place: str) -> Iterator[_Sample]:
     """The samples of one shard, in order, without seeking."""
     try:
         with fsspec.open(place, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
@@ -196,9 +202,9 @@ def read_samples(place: str) -> Iterator[Sample]:
         raise AnnotationError(f"this shard cannot be read to its end: {error}", place) from error
 
 
-def shuffled(samples: Iterable[Sample], size: int, rng: np.random.Generator) -> Iterator[Sample]:
+def _shuffled(samples: Iterable[_Sample], size: int, rng: np.random.Generator) -> Iterator[_Sample]:
     """The same samples, each drawn at random from the next `size`."""
-    waiting: list[Sample] = []
+    waiting: list[_Sample] = []
     for sample in samples:
         if len(waiting) < size:
             waiting.append(sample)
@@ -210,9 +216,92 @@ def shuffled(samples: Iterable[Sample], size: int, rng: np.random.Generator) -> 
         yield waiting[place]
 
 
-def _parse_sample(files: dict[str, bytes], place: str) -> Sample:
+def _parse_sample(files: dict[str, bytes], place: str) -> _Sample:
     try:
         description = json.loads(files.pop("json"))
-        return Sample(description["path"], description["items"], files)
+        return _Sample(description["path"], description["items"], files)
     except (KeyError, TypeError, ValueError) as error:
         raise AnnotationError(f"a sample without a proper .json: {error!r}.", place) from error
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One video, or the frames of one piece of it, and what is labelled in it."""
+
+    path: Path
+    files: dict[str, Path]  # by the ending they get
+    items: list[dict[str, Any]]
+
+    def num_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.files.values())
+
+
+def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, seed: int = 0) -> Iterator[Shard]:
+    """Write the shards, giving each when it is done, and last the index. Videos are shuffled by `seed`: a reader
+    goes through a shard in order."""
+    out = Path(out)
+    if out.exists() and any(out.iterdir()):
+        raise AnnotationError("the folder is not empty; shards are written to a new one.", out)
+    out.mkdir(parents=True, exist_ok=True)
+    samples = _samples(annotations)
+    order = np.random.default_rng(seed).permutation(len(samples))
+    shards: list[Shard] = []
+    for chunk in _chunks([samples[i] for i in order], max_bytes):
+        name = f"{annotations.split or 'all'}-{len(shards):06d}.tar"
+        first = sum(shard.num_items for shard in shards)
+        shards.append(_write_shard(out / name, chunk, first))
+        yield shards[-1]
+    index = _ShardIndex(
+        annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
+    )
+    write_atomically(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
+
+
+def _samples(annotations: Annotations) -> list[_Source]:
+    whole: dict[Path, _Source] = {}
+    pieces = []
+    for index, record in enumerate(annotations):
+        item = {"index": index, "label": record.label, "start": record.start, "end": record.end, "fps": record.fps}
+        if record.path.is_dir():
+            pieces.append(_frames_sample(record, item))
+            continue
+        sample = whole.setdefault(record.path, _Source(record.path, {record.path.suffix[1:]: record.path}, []))
+        sample.items.append(item)
+    return [*whole.values(), *pieces]
+
+
+def _frames_sample(record: Record, item: dict[str, Any]) -> _Source:
+    files = list_frames(record.path)
+    if record.start is not None or record.end is not None:
+        if record.fps is None:
+            raise AnnotationError("a piece of a folder of frames needs its frame rate.", record.source, record.line)
+        files = [files[i] for i in frame_span(record, Clock(len(files), record.fps))]
+    return _Source(record.path, {file.name: file for file in files}, [{**item, "start": None, "end": None}])
+
+
+def _chunks(samples: list[_Source], max_bytes: int) -> Iterator[list[_Source]]:
+    chunk: list[_Source] = []
+    size = 0
+    for sample in samples:
+        if chunk and size + sample.num_bytes() > max_bytes:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(sample)
+        size += sample.num_bytes()
+    yield chunk
+
+
+def _write_shard(file: Path, samples: list[_Source], first: int) -> Shard:
+    with atomic_write(file) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for number, sample in enumerate(samples, start=first):
+            description = json.dumps({"path": str(sample.path), "items": sample.items}, ensure_ascii=False)
+            _add(tar, f"{number:08d}.json", valid_json(description).encode())
+            for ending, source in sample.files.items():
+                _add(tar, f"{number:08d}.{ending}", source.read_bytes())
+    return Shard(file.name, sum(len(sample.items) for sample in samples), file.stat().st_size)
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)  # no owner, no time: the same videos give the same bytes
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))

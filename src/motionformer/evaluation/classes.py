@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from motionformer.data.plain_list import original_name
+from motionformer.data.lists import original_name
 from motionformer.data.record import ClassNames
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import Scoring, Sigmoid, find_scoring

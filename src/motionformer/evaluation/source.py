@@ -4,8 +4,8 @@ from pathlib import Path
 
 from motionformer.data import open_source as data_source
 from motionformer.data.folders import split_folders
+from motionformer.data.lists import ClassSource
 from motionformer.data.source import Kind, MotionClips, parse_motion, recognise
-from motionformer.data.table import ClassSource
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.views import FileVideos, MotionVideos, SampleBy, VideoSource
 from motionformer.models import InputSpec

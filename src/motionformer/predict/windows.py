@@ -1,7 +1,6 @@
 """Clips out of frames that arrive one at a time: a ring buffer as long as one clip, nothing else is kept.
 
-The windows are those of `video.sample.sliding_windows`, which has to know how long the video is; here its end is found
-when it comes.
+The end of the video is found when it comes.
 """
 
 import math
