@@ -53,7 +53,8 @@ A file that crashes or hangs the decoder is reported like any other. Exit code: 
 """
 SHARD_HELP = """Write a data set as tar files (WebDataset layout), to train from object storage.
 
-Videos are stored as they are, shuffled, with their labels; `index.json` beside them lists shards and classes.
+Videos are stored as they are, shuffled, with their labels; `index.json` beside them lists shards and classes. A run
+that was interrupted resumes when the same command is run again, and gives the same files.
 
 **Examples**
 
@@ -82,7 +83,7 @@ def check(
     from rich.progress import track
 
     from motionformer.data.check import ScanReport, count_videos, scan
-    from motionformer.files import check_output, write_atomically
+    from motionformer.runs import check_output, write_atomically
 
     to_screen = json is not None and str(json) == "-"
     console = Console(stderr=to_screen)
@@ -116,7 +117,7 @@ class MissingName(str, Enum):
 @app.command(help=SHARD_HELP)
 def shard(
     path: Annotated[Path, typer.Argument(exists=True, help="List or folder.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the shards; new or empty.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the shards: new, empty, or of an interrupted run.")],
     size: Annotated[str, typer.Option(help="Size of a shard, such as 500MB or 1GB.")] = "1GB",
     kind: KindOption = KindName.auto,
     split: SplitOption = None,

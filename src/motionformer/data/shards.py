@@ -6,6 +6,7 @@ several labelled pieces is stored once with several items; a folder of frames is
 seeking is slow; each is assigned to one worker of one process, so that an epoch reads every item once.
 """
 
+import hashlib
 import io
 import json
 import tarfile
@@ -25,12 +26,23 @@ from motionformer.data.clips import ClipReader, check_sampling, frame_span
 from motionformer.data.datasets import item_generator, read_item
 from motionformer.data.record import Annotations, ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
-from motionformer.files import atomic_write, valid_json, write_atomically
+from motionformer.runs import (
+    Journal,
+    atomic_write,
+    lock_folder,
+    read_journal,
+    remove_journal,
+    stamp_video,
+    valid_json,
+    write_atomically,
+)
 from motionformer.video import Clock
 from motionformer.video.images import list_frames
 
 INDEX_NAME = "index.json"
 FORMAT = "motionformer shards 1"
+_JOURNAL = ".journal"
+"""Of an interrupted run; gone when it is finished."""
 
 
 @dataclass(frozen=True)
@@ -235,29 +247,82 @@ class _Source:
     def num_bytes(self) -> int:
         return sum(file.stat().st_size for file in self.files.values())
 
+    def stamp(self) -> list[Any]:
+        """Changes when what is written of it does."""
+        return [str(self.path), self.items, [(ending, stamp_video(file)) for ending, file in self.files.items()]]
+
 
 def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, seed: int = 0) -> Iterator[Shard]:
-    """Write the shards, giving each when it is done, and last the index. Videos are shuffled by `seed`: a reader
-    goes through a shard in order."""
+    """Write a data set as tar shards, yielding each when it is on the disk, and last `index.json`.
+
+    Videos are shuffled by `seed`, because a reader goes through a shard in order. A run that was interrupted resumes
+    when it is started again: shards whose videos did not change are kept, and the result is the same to the byte.
+
+    Args:
+        annotations: the data set.
+        out: folder for the shards: new, empty, or of an interrupted run with the same arguments.
+        max_bytes: of the videos in one shard; a larger video has one of its own.
+        seed: of the order of the videos.
+
+    Raises:
+        AnnotationError: the folder holds something else, or a finished set of shards.
+        OutputError: the folder holds an interrupted run of another list, size or seed, or one that is running.
+
+    Example:
+        ```python
+        for shard in write_shards(open_dataset("train.csv"), "shards/train", max_bytes=1_000_000_000):
+            print(shard.file, shard.num_items)
+        ```
+    """
     out = Path(out)
-    if out.exists() and any(out.iterdir()):
+    journal = out / _JOURNAL
+    if out.exists() and any(out.iterdir()) and not journal.exists():
         raise AnnotationError("the folder is not empty; shards are written to a new one.", out)
-    out.mkdir(parents=True, exist_ok=True)
-    samples = _samples(annotations)
-    order = np.random.default_rng(seed).permutation(len(samples))
-    shards: list[Shard] = []
-    for chunk in _chunks([samples[i] for i in order], max_bytes):
-        name = f"{annotations.split or 'all'}-{len(shards):06d}.tar"
-        first = sum(shard.num_items for shard in shards)
-        shards.append(_write_shard(out / name, chunk, first))
-        yield shards[-1]
-    index = _ShardIndex(
-        annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
-    )
-    write_atomically(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
+    with lock_folder(journal, "writing shards"):
+        header = _describe_run(annotations, max_bytes, seed)
+        done = read_journal(journal, header)
+        for torn in out.glob(".*.part"):  # of a process that was killed
+            torn.unlink()
+        shards: list[Shard] = []
+        with Journal(journal, header) as writing:
+            sources = _sources(annotations)
+            order = np.random.default_rng(seed).permutation(len(sources))
+            for chunk in _chunks([sources[i] for i in order], max_bytes):
+                file = out / f"{annotations.split or 'all'}-{len(shards):06d}.tar"
+                first = sum(shard.num_items for shard in shards)
+                stamp = _digest([first, [source.stamp() for source in chunk]])
+                entry = done.get((file.name, stamp))
+                if entry is None or not file.exists() or file.stat().st_size != entry["num_bytes"]:
+                    written = _write_shard(file, chunk, first)
+                    entry = {"num_items": written.num_items, "num_bytes": written.num_bytes}
+                    writing.add(file.name, stamp, entry)
+                shards.append(Shard(file.name, **entry))
+                yield shards[-1]
+        index = _ShardIndex(
+            annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
+        )
+        write_atomically(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
+        remove_journal(journal)
 
 
-def _samples(annotations: Annotations) -> list[_Source]:
+def _describe_run(annotations: Annotations, max_bytes: int, seed: int) -> dict[str, Any]:
+    """What an interrupted run must share with the one that resumes it."""
+    rows = [[str(r.path), r.label, r.start, r.end, r.fps] for r in annotations]
+    return {
+        "format": FORMAT,
+        "name": annotations.name,
+        "split": annotations.split,
+        "list": _digest([rows, annotations.class_names, annotations.sampling]),
+        "max_bytes": max_bytes,
+        "seed": seed,
+    }
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, default=dict).encode()).hexdigest()[:16]
+
+
+def _sources(annotations: Annotations) -> list[_Source]:
     whole: dict[Path, _Source] = {}
     pieces = []
     for index, record in enumerate(annotations):
