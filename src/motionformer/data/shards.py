@@ -278,31 +278,39 @@ def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, s
     journal = out / _JOURNAL
     if out.exists() and any(out.iterdir()) and not journal.exists():
         raise AnnotationError("the folder is not empty; shards are written to a new one.", out)
+    shards: list[Shard] = []
     with lock_folder(journal, "writing shards"):
-        header = _describe_run(annotations, max_bytes, seed)
-        done = read_journal(journal, header)
-        for torn in out.glob(".*.part"):  # of a process that was killed
-            torn.unlink()
-        shards: list[Shard] = []
-        with Journal(journal, header) as writing:
-            sources = _sources(annotations)
-            order = np.random.default_rng(seed).permutation(len(sources))
-            for chunk in _chunks([sources[i] for i in order], max_bytes):
-                file = out / f"{annotations.split or 'all'}-{len(shards):06d}.tar"
-                first = sum(shard.num_items for shard in shards)
-                stamp = _digest([first, [source.stamp() for source in chunk]])
-                entry = done.get((file.name, stamp))
-                if entry is None or not file.exists() or file.stat().st_size != entry["num_bytes"]:
-                    written = _write_shard(file, chunk, first)
-                    entry = {"num_items": written.num_items, "num_bytes": written.num_bytes}
-                    writing.add(file.name, stamp, entry)
-                shards.append(Shard(file.name, **entry))
-                yield shards[-1]
+        try:
+            for shard in _write_or_keep(annotations, out, max_bytes, seed):
+                shards.append(shard)
+                yield shard
+        finally:
+            if not any(out.glob("*.tar")):
+                remove_journal(journal)
         index = _ShardIndex(
             annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
         )
         write_atomically(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
         remove_journal(journal)
+
+
+def _write_or_keep(annotations: Annotations, out: Path, max_bytes: int, seed: int) -> Iterator[Shard]:
+    header = _describe_run(annotations, max_bytes, seed)
+    done = read_journal(out / _JOURNAL, header)
+    for torn in out.glob(".*.part"):  # of a process that was killed
+        torn.unlink()
+    sources, first = _sources(annotations), 0
+    order = np.random.default_rng(seed).permutation(len(sources))
+    with Journal(out / _JOURNAL, header) as journal:
+        for number, chunk in enumerate(_chunks([sources[i] for i in order], max_bytes)):
+            file = out / f"{annotations.split or 'all'}-{number:06d}.tar"
+            stamp = _digest([first, [source.stamp() for source in chunk]])
+            entry = done.get((file.name, stamp))
+            if entry is None or not file.exists() or file.stat().st_size != entry["num_bytes"]:
+                entry = _write_shard(file, chunk, first)
+                journal.add(file.name, stamp, entry)
+            yield Shard(file.name, **entry)
+            first += entry["num_items"]
 
 
 def _describe_run(annotations: Annotations, max_bytes: int, seed: int) -> dict[str, Any]:
@@ -356,14 +364,14 @@ def _chunks(samples: list[_Source], max_bytes: int) -> Iterator[list[_Source]]:
     yield chunk
 
 
-def _write_shard(file: Path, samples: list[_Source], first: int) -> Shard:
+def _write_shard(file: Path, samples: list[_Source], first: int) -> dict[str, Any]:
     with atomic_write(file) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for number, sample in enumerate(samples, start=first):
             description = json.dumps({"path": str(sample.path), "items": sample.items}, ensure_ascii=False)
             _add(tar, f"{number:08d}.json", valid_json(description).encode())
             for ending, source in sample.files.items():
                 _add(tar, f"{number:08d}.{ending}", source.read_bytes())
-    return Shard(file.name, sum(len(sample.items) for sample in samples), file.stat().st_size)
+    return {"num_items": sum(len(sample.items) for sample in samples), "num_bytes": file.stat().st_size}
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
