@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data import Annotations, Failure, Record, ShardDataset, open_dataset, write_shards
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import write_video
 from motionformer.data.samplers import train_sampler
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
 from motionformer.inference import Predictor, evaluate, open_source, summarise
