@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from motionformer.training.launch import SLURM, TORCHRUN, Launch, devices_and_nodes, find_launch
 
-from motionformer.errors import TrainingError
 from motionformer.training.recipe import EnginePart
 
 TINY = [

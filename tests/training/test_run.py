@@ -22,7 +22,7 @@ from motionformer.errors import (
     RecipeError,
     TrainingError,
 )
-from motionformer.evaluation.intervals import wilson
+from motionformer.inference.metrics import wilson
 from motionformer.logging import show_messages
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import make_recipe, train

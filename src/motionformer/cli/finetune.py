@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from motionformer.cli.options import Attention
+from motionformer.cli.options import Attention, MissingOption
+from motionformer.cli.report import failure_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,22 +69,20 @@ def finetune(
         int | None, typer.Option(min=1, help="Clips per step.", show_default="32; about 16 with few videos")
     ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
-    missing: Annotated[Literal["error", "drop"], typer.Option(help="Listed videos that do not exist.")] = "error",
+    missing: MissingOption = "error",
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the weights and the order.")] = 0,
     name: Annotated[str, typer.Option(help="Of the run.", show_default="that of the folder or list")] = "",
     output: Annotated[str, typer.Option(help="Run folder.", show_default="runs/NAME")] = "",
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan, with every default, without training.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result, or the plan, as JSON.")] = False,
-    old_from: Annotated[str, typer.Option("--from", hidden=True)] = "",
-    old_batch: Annotated[int | None, typer.Option("--batch", min=1, hidden=True)] = None,
 ) -> None:
     from rich.console import Console
 
     from motionformer.finetune import FinetuneOptions, plan_finetune
-    from motionformer.logging import logger, show_messages
+    from motionformer.logging import show_messages
 
     options = FinetuneOptions(
-        init_from=init_from or old_from,
+        init_from=init_from,
         train=train,
         attention=attention,
         readout=readout,
@@ -91,7 +90,7 @@ def finetune(
         size=size,
         epochs=epochs,
         lr=lr,
-        batch_size=batch_size or old_batch,
+        batch_size=batch_size,
         keep_epoch=keep_epoch,
         held_out=held_out,
         seed=seed,
@@ -102,9 +101,6 @@ def finetune(
     # file and class names are printed as they are: no markup, no :emoji:
     console = Console(stderr=as_json, highlight=False, soft_wrap=True, markup=False, emoji=False)
     with show_messages():
-        for old, new, value in (("--from", "--init-from", old_from), ("--batch", "--batch-size", old_batch)):
-            if value:
-                logger.warning("%s is deprecated; the option is now %s.", old, new)
         planned = plan_finetune(videos, options, overrides or [])
     _print_plan(console, planned)
     if plan:
@@ -171,8 +167,8 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         problems = {"failed": run.card["failed"], "notes": planned.notes}
         print(json.dumps({**values, **problems, "recipe": planned.recipe.to_dict()}, indent=2))
         return
-    from motionformer.evaluation.intervals import show_share
-    from motionformer.training.card import describe_failures, describe_kept_epoch
+    from motionformer.inference.metrics import show_share
+    from motionformer.training.card import describe_kept_epoch
 
     top1, count = run.kept.get("top1"), len(planned.val)
     if top1 is not None:
@@ -180,6 +176,6 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
     else:
         console.print(f"mean average precision {run.kept['map']:.1%} on {count} held-out videos")
     console.print(f"the saved model is {describe_kept_epoch(run.card)}")
-    for line in (*(f"note: {doubt}" for doubt in planned.doubts), *describe_failures(run.card)):
+    for line in (*(f"note: {doubt}" for doubt in planned.doubts), *failure_lines(run.card)):
         console.print(line)
     console.print(f"model: {run.model}")

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from motionformer.cli.report import failure_lines
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -93,8 +95,8 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
 def _print_result(finished: "TrainingResult", as_json: bool) -> None:
     import json
 
-    from motionformer.evaluation.intervals import show_share
-    from motionformer.training.card import describe_failures, describe_kept_epoch
+    from motionformer.inference.metrics import show_share
+    from motionformer.training.card import describe_kept_epoch
 
     if as_json:
         print(json.dumps(finished.card, indent=2))
@@ -113,7 +115,7 @@ def _print_result(finished: "TrainingResult", as_json: bool) -> None:
         "run card": str(finished.folder / "card.md"),
     }
     _print_table("trained", rows)
-    for line in describe_failures(finished.card):
+    for line in failure_lines(finished.card):
         _console().print(line, soft_wrap=True)
 
 

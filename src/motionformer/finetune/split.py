@@ -15,7 +15,7 @@ from pathlib import Path
 from motionformer.data import open_dataset
 from motionformer.data.fingerprints import fingerprint_records
 from motionformer.data.folders import is_frame_folder, split_folders, visible_folders
-from motionformer.data.plain_list import writable_name
+from motionformer.data.lists import writable_name
 from motionformer.data.record import SEPARATOR, Annotations, Missing, Record, classes_of, shown_classes
 from motionformer.data.source import recognise
 from motionformer.errors import AnnotationError, RecipeError

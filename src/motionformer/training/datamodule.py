@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from motionformer.data import Failure, collate_clips
-from motionformer.data.clips import EpochSampler, Visit
+from motionformer.data.datasets import EpochSampler, Visit
 from motionformer.distributed import Rank
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec

@@ -20,7 +20,7 @@ from rich.progress import Progress as ProgressBar
 
 from motionformer.distributed import is_rank_zero
 from motionformer.errors import TrainingError
-from motionformer.evaluation.intervals import wilson
+from motionformer.inference.metrics import wilson
 from motionformer.logging import console
 from motionformer.logging import logger as log
 from motionformer.runs import write_atomically

@@ -19,7 +19,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 from motionformer.data import Failure
 from motionformer.data.record import Label
-from motionformer.evaluation.metrics import mean_average_precision
+from motionformer.inference.metrics import mean_average_precision
 from motionformer.models.config import ModelConfig, ScoringKind
 
 Tasks = dict[str, Tensor]
@@ -145,7 +145,7 @@ class _MultiLabel:
 
 
 class _MeanAveragePrecision(Metric):
-    """`evaluation.metrics.mean_average_precision` of all clips of all processes."""
+    """`inference.metrics.mean_average_precision` of all clips of all processes."""
 
     higher_is_better = True
     full_state_update = False

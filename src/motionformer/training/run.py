@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 from motionformer.data.fingerprints import MAX_FILES
 from motionformer.distributed import is_rank_zero
 from motionformer.errors import MissingVideosError
-from motionformer.evaluation.intervals import wilson
+from motionformer.inference.metrics import wilson
 from motionformer.logging import logger as log
 from motionformer.logging import show_messages
 from motionformer.models.config import ModelConfig

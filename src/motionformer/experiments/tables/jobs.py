@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.evaluation.intervals import show_share
-from motionformer.experiments.tables.experiments import Experiment, Row
+from motionformer.experiments.tables import Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 from motionformer.finetune import FinetuneOptions, FinetunePlan, plan_finetune
 from motionformer.finetune.options import BASIS, config_changes
+from motionformer.inference.metrics import show_share
 from motionformer.models.variants import VARIANTS
 from motionformer.training.model import build_config
 from motionformer.training.recipe import Recipe, load_recipe
