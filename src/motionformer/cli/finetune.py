@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from motionformer.cli.options import Attention, MissingOption
-from motionformer.cli.report import failure_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -168,7 +167,7 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         print(json.dumps({**values, **problems, "recipe": planned.recipe.to_dict()}, indent=2))
         return
     from motionformer.inference.metrics import show_share
-    from motionformer.training.card import describe_kept_epoch
+    from motionformer.training.card import describe_failures, describe_kept_epoch
 
     top1, count = run.kept.get("top1"), len(planned.val)
     if top1 is not None:
@@ -176,6 +175,6 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
     else:
         console.print(f"mean average precision {run.kept['map']:.1%} on {count} held-out videos")
     console.print(f"the saved model is {describe_kept_epoch(run.card)}")
-    for line in (*(f"note: {doubt}" for doubt in planned.doubts), *failure_lines(run.card)):
+    for line in (*(f"note: {doubt}" for doubt in planned.doubts), *describe_failures(run.card)):
         console.print(line)
     console.print(f"model: {run.model}")

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.report import failure_lines
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -96,7 +94,7 @@ def _print_result(finished: "TrainingResult", as_json: bool) -> None:
     import json
 
     from motionformer.inference.metrics import show_share
-    from motionformer.training.card import describe_kept_epoch
+    from motionformer.training.card import describe_failures, describe_kept_epoch
 
     if as_json:
         print(json.dumps(finished.card, indent=2))
@@ -115,7 +113,7 @@ def _print_result(finished: "TrainingResult", as_json: bool) -> None:
         "run card": str(finished.folder / "card.md"),
     }
     _print_table("trained", rows)
-    for line in failure_lines(finished.card):
+    for line in describe_failures(finished.card):
         _console().print(line, soft_wrap=True)
 
 

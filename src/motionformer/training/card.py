@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import motionformer
+from motionformer.data import Failure, FailurePolicy
 from motionformer.inference.metrics import show_share
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import measure
@@ -116,6 +117,17 @@ def describe_kept_epoch(card: dict[str, Any]) -> str:
         chosen = "chosen on these validation videos: its metrics are optimistic"
         return f"of epoch {kept['epoch']:g} of {card['recipe']['epochs']}, the best, {chosen}"
     return f"of the last epoch ({kept['epoch']:g}), not the best"
+
+
+def describe_failures(card: dict[str, Any]) -> list[str]:
+    """A sentence for training and one for validation, where videos could not be read."""
+    lines = []
+    for part, name, effect in (("train", "training", "skipped"), ("val", "validation", "counted as wrong")):
+        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
+        policy.count(Failure(**values) for values in card["failed"][part])
+        if policy.failures:
+            lines.append(f"{name}: {policy.summary()}; {effect}")
+    return lines
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -129,10 +129,10 @@ class Progress(Callback):
         if self._bar is not None:
             self._bar.stop()
 
-    def _update_bar(self, step: int, **fields: str) -> None:
+    def _update_bar(self, step: int, **fields: Any) -> None:
         assert self._bar is not None
         fields = {"description": f"epoch {self._epoch(step)}/{self.recipe.epochs}", **fields}
-        self._bar.update(self._bar.task_ids[0], completed=step, **fields)  # type: ignore[arg-type]
+        self._bar.update(self._bar.task_ids[0], completed=step, **fields)
         self._bar.refresh()
 
     def _epoch(self, step: int) -> int:
