@@ -30,6 +30,7 @@ from motionformer.training.recipe import Recipe
 METRICS = "metrics.csv"
 _SECONDS_BETWEEN_WRITES = 5.0
 _SECONDS_BETWEEN_MESSAGES = 30.0
+_SECONDS_BETWEEN_REFRESHES = 0.2
 
 
 def make_loggers(recipe: Recipe, steps_done: int) -> list[Logger]:
@@ -93,8 +94,10 @@ class Progress(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if (batch_idx + 1) % self.plan.accumulation:
+            return
         step, now = trainer.global_step, time.monotonic()
-        if self._bar is not None and (now - self._shown > 0.2 or step == self.plan.total_steps):
+        if self._bar is not None and (now - self._shown > _SECONDS_BETWEEN_REFRESHES or step == self.plan.total_steps):
             self._shown = now
             self._update_bar(step, loss=f"loss {pl_module.last_loss:.4g}", left=self._left(step))
         elif self._bar is None and now - self._shown > _SECONDS_BETWEEN_MESSAGES:
