@@ -14,13 +14,11 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data import Annotations, ClipReader, Record, eval_sampler, middle_sampler, open_dataset, train_sampler
-from motionformer.inference import FeatureExtractor, Predictor
-from motionformer.inference.timeline import even_windows, slide
+from motionformer.finetune.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.inference.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.trace.clip import open_clip
 from motionformer.trace.query import find_geometry
-from motionformer.training.advice import Hardware, VideoFacts, Wishes, finetune_recipe
 from motionformer.training.model import build_config
 from motionformer.training.recipe import ModelPart, Recipe
 from motionformer.training.sources import VideoSource
@@ -263,10 +261,10 @@ def test_features_of_another_protocol_are_not_kept(model: Motionformer, video: P
 def test_a_new_model_from_released_weights_is_uniform() -> None:
     start = load_model(PARITY / "tiny_official.pyth").config
     recipe = finetune_recipe(
-        Wishes(name="x", start="y"),
+        FinetuneOptions(name="x", init_from="y"),
         VideoFacts(30, 2.5, 120),
         Hardware(False, 16 << 30, 2),
         num_train=40,
-        starting_config=lambda _: start,
+        initial_config=lambda _: start,
     )
     assert build_config(recipe, 2).input.protocol == "uniform"

@@ -11,7 +11,8 @@ from motionformer.errors import EvaluationError
 from motionformer.inference import timeline as live
 from motionformer.inference.timeline import _Windows, even_windows, latest_windows, model_windows, slide
 from motionformer.models import InputSpec
-from motionformer.video.sample import ClipPlan, segment_indices, sliding_windows
+from motionformer.video.sample import ClipPlan, segment_indices
+from tests.literal.sliding_windows import sliding_windows
 
 
 @pytest.mark.parametrize("num_frames", [1, 5, 60, 61, 62, 200])

@@ -112,19 +112,6 @@ def _print_named(console: "Console", lines: Sequence[str]) -> None:
         console.print(f"  … and {len(lines) - MAX_NAMED} more")
 
 
-def failure_lines(card: dict[str, Any]) -> list[str]:
-    """A sentence for training and one for validation, where videos could not be read."""
-    from motionformer.data import Failure, FailurePolicy
-
-    lines = []
-    for part, name, what in (("train", "training", "left out"), ("val", "validation", "counted as wrong")):
-        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
-        policy.count(Failure(**values) for values in card["failed"][part])
-        if policy.failures:
-            lines.append(f"{name}: {policy.summary()}; {what}")
-    return lines
-
-
 def mute_other_ranks() -> None:
     """Of several processes, only the first logs warnings: all notice the same."""
     from motionformer.distributed import is_rank_zero

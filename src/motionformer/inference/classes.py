@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from motionformer.data import open_dataset
-from motionformer.data.plain_list import WHOLE_NUMBER, original_name
+from motionformer.data.lists import (
+    WHOLE_NUMBER,
+    names_by_index,
+    original_name,
+    read_class_names,
+    read_json,
+    read_lines,
+    read_rows,
+)
 from motionformer.data.published import EPIC_CLASS_FILES, SOMETHING_LABELS, UCF101_CLASSES
 from motionformer.data.record import ClassNames
-from motionformer.data.table import names_by_index, read_class_names, read_json, read_lines, read_rows
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.inference.scorer import SINGLE
 from motionformer.models import ModelConfig

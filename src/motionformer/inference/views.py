@@ -20,10 +20,10 @@ from motionformer.data import Annotations, ClipReader, Failure, Record, eval_sam
 from motionformer.data import open_source as open_data
 from motionformer.data.clips import check_sampling
 from motionformer.data.folders import split_folders
+from motionformer.data.lists import ClassSource
 from motionformer.data.motion import LEVELS, Level, MotionBenchmark
 from motionformer.data.record import ClassNames, Label
 from motionformer.data.source import Kind, MotionClips, parse_motion, recognise
-from motionformer.data.table import ClassSource
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
