@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from motionformer.data import Failure
-from motionformer.data.plain_list import original_name
+from motionformer.data.lists import original_name
 from motionformer.deprecation import renamed_arguments
 from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError
