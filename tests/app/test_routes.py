@@ -279,7 +279,7 @@ def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
     [
         ({"x": 500, "y": 3}, "small: clip: the point 500,3 is outside the frame"),
         ({"x": 5, "y": 3, "layer": 9}, "there is no layer 9"),
-        ({"x": 5, "y": 3, "head": "many"}, "head is all, mean or a number"),
+        ({"x": 5, "y": 3, "head": "many"}, "head must be all, mean or a number"),
         ({"x": "left", "y": 3}, "x is a number; not 'left'"),
         ({"x": 5, "y": 3, "frame": "two"}, "frame is a whole number"),
         ({"x": 5, "y": 3, "around": 999}, "there is no frame 999"),
@@ -287,7 +287,7 @@ def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
         ({"x": 5, "y": 3, "what": "dreams"}, "there is no 'dreams' to show"),
         ({"x": 5, "y": 3, "format": "exe"}, "a trace is written as png"),
         ({"x": 5, "y": 3, "scale": "loud"}, "must be one of relative, absolute"),
-        ({}, "say which point to follow"),
+        ({}, "give the point to trace to follow"),
     ],
 )
 def test_questions_that_make_no_sense_are_answered_with_what_would(

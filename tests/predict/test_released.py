@@ -19,8 +19,7 @@ from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.predict import FeatureExtractor, Predictor
 from motionformer.predict.views import ViewReader
 from motionformer.predict.windows import even_windows, slide
-from motionformer.trace.clip import open_clip
-from motionformer.trace.query import find_geometry
+from motionformer.trace import find_geometry, open_clip
 from motionformer.training.advice import Hardware, VideoFacts, Wishes, finetune_recipe
 from motionformer.training.model import build_config
 from motionformer.training.recipe import ModelPart, Recipe
