@@ -208,7 +208,7 @@ class TestMaps:
 
     def test_compare_puts_it_beside_others(self) -> None:
         models = {"window": tiny(attention="window"), "joint": tiny(attention="joint")}
-        found = compare(models, frames_of(8), at=(12.0, 12.0), frame=0, layer=0)
+        found = compare(models, frames_of(8), point=(12.0, 12.0), frame=0, layer=0)
         assert [one.scheme for one in found.traces] == ["window", "joint"]
 
 

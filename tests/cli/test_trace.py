@@ -73,7 +73,7 @@ def test_what_speaks_for_a_class(model: str) -> None:
         (("--frame", "9"), "there is no frame 9"),
         (("--layer", "7"), "there is no layer 7: the model has 2"),
         (("--what", "class-token", "--at", "20,12"), "class-token takes no point"),
-        (("--what", "rollout", "--label", "left"), "rollout is not of a class"),
+        (("--what", "rollout", "--label", "left"), "rollout takes no class"),
         (("--output", "t.bmp"), "one of png, pdf, svg, gif, mp4, json"),
     ],
 )
