@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from motionformer.cli.options import Attention
+from motionformer.cli.options import Attention, read_class_names
 
 
 class InflationName(str, Enum):
@@ -66,23 +66,10 @@ def convert(
     else:
         model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)
     if labels is not None:
-        model.config = replace(model.config, labels=read_labels(labels, model.config.num_classes))
+        model.config = replace(model.config, labels=read_class_names(labels, model.config.num_classes))
     elif not from_image:
         model.config = replace(model.config, labels=known_labels(source, model.config))
     model.save_pretrained(target)
     console = Console(highlight=False, soft_wrap=True)
     console.print(str(report))
     console.print(f"written: {target} ({sum(f.stat().st_size for f in target.iterdir()) / 1e6:.1f} MB)")
-
-
-def read_labels(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
-    """Class names, one a line; an error if there are not as many as classes."""
-    from motionformer.errors import MotionformerError
-
-    try:
-        names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise MotionformerError(f"{path}: cannot be read as class names ({error}).") from error
-    if len(names) != num_classes:
-        raise MotionformerError(f"{path}: {len(names)} names for {num_classes} classes.")
-    return names

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -139,3 +140,16 @@ Attention = Annotated[
         "weights' own.",
     ),
 ]
+
+
+def read_class_names(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
+    """Class names, one per line; there must be as many as classes."""
+    from motionformer.errors import MotionformerError
+
+    try:
+        names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise MotionformerError(f"{path}: cannot be read as class names ({error}).") from error
+    if len(names) != num_classes:
+        raise MotionformerError(f"{path}: {len(names)} names for {num_classes} classes.")
+    return names

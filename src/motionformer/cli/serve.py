@@ -26,9 +26,7 @@ Only this machine can reach it [default: `--host 127.0.0.1`]. Ctrl+C stops it.
 
 
 def serve(
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="Name, folder or file of weights.")
-    ] = "motion-tiny",
+    model: Annotated[str, typer.Option("--model", "-m", help="Name, folder or file of weights.")] = "motion-tiny",
     compare: Annotated[str | None, typer.Option(help="A second model, shown beside the first.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 7860,
