@@ -15,8 +15,8 @@ from motionformer.evaluation import Results, evaluate, open_source
 from motionformer.evaluation.fingerprint import video_stamps
 from motionformer.evaluation.parts import FOLDER
 from motionformer.evaluation.views import Entry
-from motionformer.files import stamp_video
 from motionformer.models import create_model
+from motionformer.runs import stamp_video
 from tests.evaluation.made import Linear, Numbers
 
 

@@ -82,7 +82,7 @@ def check(
     from rich.progress import track
 
     from motionformer.data.check import ScanReport, count_videos, scan
-    from motionformer.files import check_output, write_atomically
+    from motionformer.runs import check_output, write_atomically
 
     to_screen = json is not None and str(json) == "-"
     console = Console(stderr=to_screen)

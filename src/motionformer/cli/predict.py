@@ -87,10 +87,10 @@ def predict(
     from rich.console import Console
 
     from motionformer.evaluation.several import joined_processes
-    from motionformer.files import check_output, is_special
     from motionformer.predict import Predictor, find_inputs
     from motionformer.predict.run import run
     from motionformer.predict.tables import json_text, write_json, write_table
+    from motionformer.runs import check_output, is_special
 
     to_screen = as_json is not None and str(as_json) == "-"
     outputs = [file for file in (None if to_screen else as_json, csv) if file is not None]
@@ -205,7 +205,7 @@ def _check_plot(plot: Path | None, num_videos: int) -> None:
         return
     from matplotlib.figure import Figure
 
-    from motionformer.files import check_output
+    from motionformer.runs import check_output
 
     if plot.suffix and num_videos > 1:
         raise typer.BadParameter(f"{num_videos} videos need a folder, not one picture.", param_hint="--plot")

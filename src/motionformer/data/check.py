@@ -14,7 +14,7 @@ from motionformer.data.clips import record_clock
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
-from motionformer.files import atomic_write, valid_json, write_csv
+from motionformer.runs import atomic_write, valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import Deadline, open_container
 

@@ -19,7 +19,7 @@ from motionformer.data.clips import frame_span
 from motionformer.data.record import Annotations, Record
 from motionformer.data.shards import INDEX_NAME, Shard, ShardIndex
 from motionformer.errors import AnnotationError
-from motionformer.files import atomic_write, valid_json, write_atomically
+from motionformer.runs import atomic_write, valid_json, write_atomically
 from motionformer.video import Clock
 from motionformer.video.images import list_frames
 

@@ -14,7 +14,7 @@ from motionformer.evaluation.epic import is_action_in_top, is_epic
 from motionformer.evaluation.intervals import paired_difference, wilson
 from motionformer.evaluation.metrics import is_in_top
 from motionformer.evaluation.results import Header, Results, write_atomically
-from motionformer.files import write_csv
+from motionformer.runs import write_csv
 
 ACTION = "action"
 UNLABELLED = -1

@@ -10,7 +10,7 @@ from pathlib import Path
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.parts import Scored, open_parts, refuse_others
 from motionformer.evaluation.results import RESULTS, Header, Results
-from motionformer.files import GONE, is_stamp_of
+from motionformer.runs import GONE, is_stamp_of
 
 
 def find_earlier(folder: Path, header: Header, paths: Sequence[str], stamps: Sequence[str]) -> Results | Scored:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from motionformer.evaluation.views import VideoSource
-from motionformer.files import stamp_video
+from motionformer.runs import stamp_video
 
 CHOSEN_LATER = {"scoring": "softmax", "readout": "class"}
 """What every model was before there was a choice: results that were written then stay valid."""

@@ -12,7 +12,7 @@ from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.intervals import show_interval
 from motionformer.evaluation.results import Results, write_atomically
 from motionformer.evaluation.summary import confusion, read_notes, summarise
-from motionformer.files import write_csv
+from motionformer.runs import write_csv
 
 NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
 

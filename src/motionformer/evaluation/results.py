@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.aggregate import average_views
-from motionformer.files import atomic_write, write_csv
+from motionformer.runs import atomic_write, write_csv
 from motionformer.video import ReadFacts
 
 RESULTS, TABLE = "results.npz", "results.csv"

@@ -19,8 +19,8 @@ from safetensors.numpy import save
 
 from motionformer.errors import EvaluationError
 from motionformer.evaluation.results import READ, write_atomically
-from motionformer.files import naming
 from motionformer.predict.features import Features
+from motionformer.runs import naming
 from motionformer.video import ReadFacts
 
 Format = Literal["npz", "safetensors"]

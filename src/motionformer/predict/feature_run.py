@@ -7,10 +7,10 @@ from typing import Any
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.evaluation.results import READ
 from motionformer.evaluation.several import find_processes
-from motionformer.files import stamp_video
 from motionformer.predict.feature_files import Format, read_about, write_features
 from motionformer.predict.features import FeatureExtractor
 from motionformer.predict.inputs import Input
+from motionformer.runs import stamp_video
 
 Entry = dict[str, Any]
 

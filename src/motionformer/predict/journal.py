@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from motionformer.errors import EvaluationError
-from motionformer.files import naming
+from motionformer.runs import naming
 
 log = logging.getLogger("motionformer")
 Entry = dict[str, Any]

@@ -12,9 +12,9 @@ from typing import Any
 from motionformer.data import Failure
 from motionformer.errors import VideoError
 from motionformer.evaluation.several import find_processes
-from motionformer.files import stamp_video
 from motionformer.predict.journal import Entry, Journal, read_journal, remove_journal
 from motionformer.predict.predictor import Predictor
+from motionformer.runs import stamp_video
 
 Work = Callable[[Sequence[Path]], Iterator[Entry]]
 """Paths to entries, in order. An entry is plain values for JSON; that of a failed video has "failed"."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from motionformer.evaluation.results import READ, write_atomically
-from motionformer.files import valid_json, write_csv
 from motionformer.predict.journal import Entry
+from motionformer.runs import valid_json, write_csv
 
 
 def write_json(entries: Sequence[Entry], header: Mapping[str, Any], file: Path) -> None:

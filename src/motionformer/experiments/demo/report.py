@@ -19,8 +19,8 @@ from motionformer.evaluation import Results, confusion
 from motionformer.evaluation.classes import SINGLE
 from motionformer.evaluation.intervals import show_interval
 from motionformer.evaluation.pictures import draw_confusion
-from motionformer.files import write_atomically
 from motionformer.models import Motionformer
+from motionformer.runs import write_atomically
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
 from motionformer.training.run import FinishedRun, validation_intervals

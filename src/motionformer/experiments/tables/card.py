@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from motionformer.experiments.tables.experiments import Experiment
 from motionformer.experiments.tables.outcome import Line, Outcome, by_group
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 
 
 def to_markdown(outcome: Outcome) -> str:

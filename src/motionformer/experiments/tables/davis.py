@@ -22,8 +22,8 @@ from motionformer.experiments.davis.layout import Sequence
 from motionformer.experiments.davis.score import Scores
 from motionformer.experiments.tables.experiments import Experiment
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
-from motionformer.files import write_atomically
 from motionformer.models import Motionformer
+from motionformer.runs import write_atomically
 from motionformer.tracking import (
     Affinity,
     ClipFeatures,

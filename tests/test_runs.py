@@ -3,16 +3,23 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from motionformer.files import (
+from motionformer.errors import OutputError
+from motionformer.runs import (
+    Journal,
     atomic_write,
     check_output,
     is_special,
     is_stamp_of,
+    lock_folder,
+    read_journal,
     stamp_video,
     valid_json,
     write_atomically,
@@ -117,3 +124,61 @@ def test_a_folder_of_frames_is_known_by_its_stamp_of_version_0_1(tmp_path: Path)
     assert is_stamp_of(stamp_video(tmp_path), tmp_path)
     (tmp_path / "2.png").write_bytes(b"2")
     assert not is_stamp_of(old, tmp_path)
+
+
+HEADER = {"model": "tiny", "options": {"top": 5}}
+
+
+def test_a_journal_keeps_entries_with_arrays(tmp_path: Path) -> None:
+    scores = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    with Journal(tmp_path / "parts", HEADER, rank=3) as journal:
+        journal.add("a.mp4", "1", {"label": "x", "scores": {"verb": scores}})
+        journal.add_all([("b.mp4", "2", {"failed": "no frames"})])
+    found = read_journal(tmp_path / "parts", HEADER)
+    assert found["b.mp4", "2"] == {"failed": "no frames"}
+    kept = found["a.mp4", "1"]["scores"]["verb"]
+    assert kept.dtype == np.float32
+    np.testing.assert_array_equal(kept, scores)
+
+
+def test_a_journal_loses_only_the_line_that_was_torn(tmp_path: Path) -> None:
+    with Journal(tmp_path, HEADER) as journal:
+        journal.add("a", "1", {"n": 1})
+        journal.add("b", "1", {"n": 2})
+    file = tmp_path / "0000.jsonl"
+    file.write_bytes(file.read_bytes()[:-4])
+    assert list(read_journal(tmp_path, HEADER)) == [("a", "1")]
+    with Journal(tmp_path, HEADER) as journal:
+        journal.add("b", "1", {"n": 3})
+    assert read_journal(tmp_path, HEADER)["b", "1"] == {"n": 3}
+
+
+def test_a_damaged_line_costs_its_entry_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Journal(tmp_path, HEADER) as journal:
+        journal.add("a", "1", {"n": 1})
+        journal.add("b", "1", {"n": 2})
+    file = tmp_path / "0000.jsonl"
+    lines = file.read_bytes().split(b"\n")
+    lines[1] = lines[1][:5]
+    file.write_bytes(b"\n".join(lines))
+    assert list(read_journal(tmp_path, HEADER)) == [("b", "1")]
+    assert "0000.jsonl:2 is damaged" in caplog.text
+
+
+def test_a_journal_of_another_job_is_an_error(tmp_path: Path) -> None:
+    with Journal(tmp_path, HEADER):
+        pass
+    with pytest.raises(OutputError, match=r"options\.top \(5 there, 3 now\)"):
+        read_journal(tmp_path, {"model": "tiny", "options": {"top": 3}})
+    assert read_journal(tmp_path, {"model": "tiny", "options": {"top": 3}}, may_differ=["options.top"]) == {}
+
+
+def test_a_folder_is_locked_for_one_process(tmp_path: Path) -> None:
+    other = "import pathlib, motionformer.runs as r\nwith r.lock_folder(pathlib.Path({!r}), 'training'): pass"
+    with lock_folder(tmp_path / "run", "training"):
+        result = subprocess.run(
+            [sys.executable, "-c", other.format(str(tmp_path / "run"))], capture_output=True, text=True, check=False
+        )
+        assert "another process is training here" in result.stderr
+    with lock_folder(tmp_path / "run"):
+        pass
