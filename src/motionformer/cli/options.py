@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     import torch
 
-    from motionformer.tracking.tracker import Tracker
+    from motionformer.tracking import Tracker
 
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
@@ -46,30 +46,30 @@ class AffinityName(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerOptions:
-    """What was asked for; each field is an option of the command line."""
+    """Options of a tracker (`motionformer.tracking.make_tracker`); each field is one of the command line."""
 
     model: Annotated[
         str,
         typer.Option(
-            help="Weights (folder, file, released name), a variant (random weights), or: copy (the first mask)."
+            help="Weights (name, folder, file), a variant (random weights), or copy (the first mask for every frame)."
         ),
     ]
     from_image: Annotated[bool, typer.Option("--from-image", help="The weights are an image transformer's.")] = False
     clip: Annotated[
         int | None,
-        typer.Option(min=1, help="Frames the model sees at once.", show_default="its own; image weights 1"),
+        typer.Option(min=1, help="Frames per clip.", show_default="its own; image weights 1"),
     ] = None
     height: Annotated[int, typer.Option(min=16, help="Height at which the model sees frames, in pixels.")] = 480
     affinity: Annotated[AffinityName, typer.Option(help="Compare tokens, or queries with keys of the attention.")] = (
         AffinityName.features
     )
-    block: Annotated[int, typer.Option(help="Whose tokens or attention; -1 is the last block.")] = -1
+    block: Annotated[int, typer.Option(help="Block whose tokens or attention are compared; -1 is the last.")] = -1
     context: Annotated[int, typer.Option(min=0, help="Latest frames that give labels, beside the first.")] = 7
-    radius: Annotated[int, typer.Option(min=0, help="Reach of the neighbourhood in tokens; 0 is the whole frame.")] = 12
+    radius: Annotated[int, typer.Option(min=0, help="Neighbourhood radius in tokens; 0 is the whole frame.")] = 12
     top_k: Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")] = 5
     temperature: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="Of the softmax.", show_default="0.1 for features, 1 for attention"),
+        typer.Option(min=1e-6, help="Temperature of the softmax.", show_default="0.1 for features, 1 for attention"),
     ] = None
     stretch: Annotated[
         bool,
@@ -77,27 +77,23 @@ class TrackerOptions:
             help="Stretch every label to 0 … 1 before they are compared; without it, what has left stays away."
         ),
     ] = True
-    seed: Annotated[int, typer.Option(help="Of random weights.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of random weights.")] = 0
     device: DeviceOption = "auto"
 
     def build(self) -> "Tracker":
         """The tracker that they describe."""
-        from motionformer.tracking.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
-        from motionformer.tracking.propagation import Affinity
-        from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone
+        from motionformer.tracking import make_tracker
 
-        if self.model == "copy":
-            return CopyFirst()
-        by_features = self.affinity is AffinityName.features
-        readout: Readout = TokenReadout(self.block) if by_features else AttentionReadout(self.block)
-        place = find_device(self.device)
-        backbone = open_backbone(self.model, from_image=self.from_image, clip=self.clip, seed=self.seed).to(place)
         try:
-            features = ClipFeatures(backbone, readout, clip=self.clip, height=self.height)
+            return make_tracker(self.model, **self.arguments())
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        how = Affinity(self.radius or None, self.top_k or None, self.temperature or readout.default.temperature)
-        return LabelPropagation(features, how, self.context, self.stretch)
+
+    def arguments(self) -> dict[str, Any]:
+        """Of `make_tracker`, beside the model."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "model"}
+        given |= {"affinity": self.affinity.value, "radius": self.radius or None, "top_k": self.top_k or None}
+        return given | {"device": None if self.model == "copy" else find_device(self.device)}
 
 
 def with_tracker_options(command: Callable[..., None]) -> Callable[..., None]:
