@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.data.conftest import raw_reader
 from torch.utils.data import DataLoader
 
 from motionformer.data import (
     Annotations,
     ClipDataset,
-    ClipReader,
     MiddleSegments,
     RandomClip,
     Record,
@@ -26,7 +26,7 @@ from motionformer.data.shards import Shard, assign_shards, read_shard_index
 from motionformer.errors import AnnotationError
 from motionformer.video.sample import ClipPlan
 
-READER = ClipReader(RandomClip(ClipPlan(4, 2, fps=None)))
+READER = raw_reader(RandomClip(ClipPlan(4, 2, fps=None)))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_several_pieces_of_a_video_are_stored_once(annotations: Annotations, tmp
     list(write_shards(listed, tmp_path / "s", max_bytes=10**6))
     with tarfile.open(tmp_path / "s" / "train-000000.tar") as tar:
         assert len(tar.getnames()) == 2
-    reader = ClipReader(ViewClips(ClipPlan(2, 1, fps=None)))
+    reader = raw_reader(ViewClips(ClipPlan(2, 1, fps=None)))
     items = list(ShardDataset(tmp_path / "s", reader, shuffle=False))
     direct = ClipDataset(listed, reader)
     assert [item["label"] for item in items] == [{"verb": 0}, {"verb": 1}]
@@ -145,7 +145,7 @@ def test_frames_of_a_piece(annotations: Annotations, tmp_path: Path) -> None:
         assert [name for name in tar.getnames() if name.endswith("jpg")] == [
             f"00000000.frame_{number:010d}.jpg" for number in range(4, 10)
         ]
-    reader = ClipReader(ViewClips(ClipPlan(3, 2, fps=None)))
+    reader = raw_reader(ViewClips(ClipPlan(3, 2, fps=None)))
     (item,) = ShardDataset(tmp_path / "s", reader, shuffle=False)
     assert torch.equal(item["clip"], ClipDataset(listed, reader)[0]["clip"])
 
@@ -178,7 +178,7 @@ def test_the_ban_on_strides_travels_along(annotations: Annotations, tmp_path: Pa
     list(write_shards(listed, tmp_path / "s", max_bytes=10**9))
     with pytest.raises(AnnotationError, match="sampled by segments"):
         ShardDataset(tmp_path / "s", READER, shuffle=False)
-    assert len(list(ShardDataset(tmp_path / "s", ClipReader(MiddleSegments(4)), shuffle=False))) == 2
+    assert len(list(ShardDataset(tmp_path / "s", raw_reader(MiddleSegments(4)), shuffle=False))) == 2
 
 
 def test_any_address_fsspec_knows(annotations: Annotations, shards: Path) -> None:

@@ -21,7 +21,7 @@ from motionformer.video.sample import (
     segment_middles,
 )
 from motionformer.video.source import Clock, Header
-from motionformer.video.transforms.crop import SideCrop, released_cover
+from motionformer.video.transforms.geometry import SideCrop, released_cover
 
 Case = dict[str, Any]
 

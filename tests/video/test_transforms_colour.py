@@ -14,8 +14,16 @@ from motionformer.video.transforms.colour import (
     recolour,
     saturation_map,
 )
-from motionformer.video.transforms.randaugment import OPERATIONS, equalise, posterise, solarise, stretch
-from motionformer.video.transforms.warp import rotation, sharpen, warp
+from motionformer.video.transforms.randaugment import (
+    OPERATIONS,
+    equalise,
+    posterise,
+    rotation,
+    sharpen,
+    solarise,
+    stretch,
+    warp,
+)
 
 enhance = pytest.importorskip("kornia.enhance")
 

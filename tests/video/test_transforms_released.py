@@ -21,7 +21,7 @@ from motionformer.video.transforms import (
     train_transform,
 )
 from motionformer.video.transforms.colour import change_colours
-from motionformer.video.transforms.crop import released_box, released_offset, released_size, resize_plain
+from motionformer.video.transforms.geometry import released_box, released_offset, released_size, resize_plain
 from motionformer.video.transforms.randaugment import RELEASED, change, operation_names
 
 FIGURES: dict[str, Any] = json.loads((PARITY / "released_training.json").read_text())

@@ -1,32 +1,14 @@
 """`motionformer trace`: where a model looks in a clip."""
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from motionformer.cli.many import ProtocolOption, protocol_value
-from motionformer.cli.options import DeviceOption, find_device
+from motionformer.cli.options import DeviceOption, JsonOption, ModelOption, ProtocolOption, find_device
 
 if TYPE_CHECKING:
     from motionformer.trace import Trace
-
-
-class _Scale(str, Enum):
-    """What the heat is measured against."""
-
-    relative = "relative"
-    absolute = "absolute"
-
-
-class _What(str, Enum):
-    """What to show."""
-
-    trajectory = "trajectory"
-    class_token = "class-token"
-    rollout = "rollout"
-    gradcam = "gradcam"
 
 
 TRACE_HELP = """Show where a model looks: the trajectory of a point, or what the class is seen in.
@@ -52,31 +34,30 @@ A map that is near uniform has no path: none is drawn, and the table, the pictur
 
 def trace(
     video: Annotated[str, typer.Argument(help="Video, folder of frames, or motion:LEVEL/NUMBER.", show_default=False)],
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="Released name, or folder or file of weights.", show_default=False)
-    ],
+    model: ModelOption,
     output: Annotated[
-        list[Path] | None, typer.Option("--output", "--out", "-o", help="File to write; may be given several times.")
+        list[Path] | None, typer.Option("--output", "-o", help="File to write; may be given several times.")
     ] = None,
-    point: Annotated[
-        str | None, typer.Option("--point", "--at", metavar="X,Y", help="The query, in pixels of the frame.")
-    ] = None,
+    point: Annotated[str | None, typer.Option(metavar="X,Y", help="The query, in pixels of the frame.")] = None,
     frame: Annotated[
         int | None, typer.Option(help="Frame of the video that the point is in.", show_default="middle of the clip")
     ] = None,
     layer: Annotated[str, typer.Option(help="last, all, mean, or a number from 0.")] = "last",
     head: Annotated[str, typer.Option(help="mean, all, or a number from 0.")] = "mean",
-    what: Annotated[_What, typer.Option(help="What to show.")] = _What.trajectory,
+    what: Annotated[
+        Literal["trajectory", "class-token", "rollout", "gradcam"], typer.Option(help="What to show.")
+    ] = "trajectory",
     label: Annotated[
         str | None, typer.Option(help="Class for gradcam, by name or number.", show_default="the predicted one")
     ] = None,
     protocol: ProtocolOption = None,
     scale: Annotated[
-        _Scale, typer.Option(help="Heat up to the largest weight, or from a uniform map to 16 times it.")
-    ] = _Scale.relative,
+        Literal["relative", "absolute"],
+        typer.Option(help="Heat up to the largest weight, or from a uniform map to 16 times it."),
+    ] = "relative",
     compare: Annotated[list[str] | None, typer.Option(help="Another model on the same clip; repeatable.")] = None,
     device: DeviceOption = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print paths and maps as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     from rich.console import Console
 
@@ -99,10 +80,10 @@ def trace(
                     frame=frame,
                     layer=layer,
                     head=head,
-                    what=what.value,
+                    what=what,
                     label=label,
-                    protocol=protocol_value(protocol),
-                    scale=scale.value,
+                    protocol=protocol,
+                    scale=scale,
                     device=find_device(device),
                 )
             )

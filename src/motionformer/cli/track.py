@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.options import TrackerOptions, with_tracker_options
+from motionformer.cli.options import JsonOption, TrackerOptions, with_tracker_options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,9 +34,9 @@ def track(
         Path | None, typer.Option(help="Write the video with masks: an mp4, or a folder of png files.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "--masks", "-o", help="Write a palette png per frame into this folder.")
+        Path | None, typer.Option("--output", "-o", help="Write a palette png per frame into this folder.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the objects and the outputs as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     import json
 

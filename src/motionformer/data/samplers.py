@@ -11,7 +11,6 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Generator
 
-from motionformer.models.config import InputSpec, SamplingProtocol
 from motionformer.video.sample import (
     ClipPlan,
     Start,
@@ -26,6 +25,7 @@ from motionformer.video.sample import (
     view_starts,
 )
 from motionformer.video.source import Clock
+from motionformer.video.spec import InputSpec, SamplingProtocol
 
 
 @runtime_checkable

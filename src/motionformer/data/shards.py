@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from motionformer.data.clips import ClipReader, check_sampling, item_generator, read_item
+from motionformer.data.clips import ClipReader, check_sampling
+from motionformer.data.datasets import item_generator, read_item
 from motionformer.data.record import ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
 

@@ -33,7 +33,7 @@ from motionformer.data.record import Annotations, ClassNames, Missing, Record
 from motionformer.data.shards import INDEX_NAME
 from motionformer.data.table import ClassSource, read_lines
 from motionformer.errors import AnnotationError, MissingVideosError
-from motionformer.models.config import InputSpec
+from motionformer.video.spec import InputSpec
 
 Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
 EPIC_LISTS = {"train": "EPIC_100_train.csv", "val": "EPIC_100_validation.csv", "test": "EPIC_100_test_timestamps.csv"}

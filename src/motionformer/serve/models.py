@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from motionformer.errors import TraceError
+from motionformer.inference import Predictor
+from motionformer.inference.timeline import model_windows
 from motionformer.models import Motionformer
-from motionformer.predict import Predictor
-from motionformer.predict.windows import model_windows
 from motionformer.serve.sessions import PageVideo
 from motionformer.trace import KINDS, Clip, Comparison, Trace, open_clip, trace
 from motionformer.trace.clip import Point

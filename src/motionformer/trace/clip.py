@@ -6,27 +6,27 @@ patches. Points are (x, y) from the upper left corner, and the first pixel reach
 
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Float32, Float64, UInt8
-from torch import Tensor
+from torch import Generator, Tensor
 
-from motionformer.data import middle_sampler
+from motionformer.data import ClipReader, middle_sampler
 from motionformer.data.clips import as_views
 from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip
 from motionformer.data.samplers import clip_offsets
 from motionformer.data.source import MotionAddress, parse_motion
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig, Motionformer
-from motionformer.video import Clock, Video, open_video, retry_if_frame_count_changed
+from motionformer.video import Clock
 from motionformer.video.sample import clamp
 from motionformer.video.transforms import eval_transform
-from motionformer.video.transforms.crop import Size, cover, middle, released_cover
+from motionformer.video.transforms.geometry import Size, cover, middle, released_cover
 
 Source = str | PathLike[str] | MotionClip | Tensor
 Point = tuple[float, float]
 _Box = tuple[float, float, float, float]  # left, top, right, bottom
-_IMAGE_RATE = 30.0
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,7 @@ def open_clip(source: Source, config: ModelConfig, frame: int | None = None) -> 
         made = _make_motion_clip(motion, str(source), config.input)
         clip = replace(_in_memory(f"{source} ({CLASSES[made.label]})", made.frames, frame), truth=made.path)
     else:
-        spec = config.input
-        with open_video(source, image_rate=_IMAGE_RATE, square_pixels=spec.protocol != "released") as video:
-            clip = retry_if_frame_count_changed(video, lambda: _read_clip(video, spec, frame))
+        clip = _from_video(Path(source), config.input, frame)
     if len(clip.frames) % config.tubelet:
         raise TraceError(
             f"{clip.name}: the number of frames ({len(clip.frames)}) must be divisible by the tubelet "
@@ -214,13 +212,28 @@ def _sample_around(spec: InputSpec, clock: Clock, frame: int | None) -> tuple[li
     return indices, k
 
 
-def _read_clip(video: Video, spec: InputSpec, frame: int | None) -> Clip:
-    metadata = video.metadata
-    _check_frame(frame, metadata.num_frames, str(video.path))
-    indices, query_index = _sample_around(spec, video.clock, frame)
-    frames = video.read(indices)
-    step = max(indices[-1] - indices[0], 1) / max(len(indices) - 1, 1)
-    return Clip(video.path.name, frames, tuple(indices), query_index, metadata.fps / step, damaged=video.damaged)
+def _from_video(path: Path, spec: InputSpec, frame: int | None) -> Clip:
+    sampler = _AroundFrame(spec, frame, str(path))
+    views = ClipReader(spec, sampler=sampler, transforms=()).read(path)
+    numbers = [views.numbers[i] for i in views.shown[0]]
+    step = max(numbers[-1] - numbers[0], 1) / max(len(numbers) - 1, 1)
+    frames, damaged = views.frames[views.shown[0]], views.facts.damaged
+    return Clip(path.name, frames, tuple(numbers), sampler.query_index, views.fps / step, damaged=damaged)
+
+
+class _AroundFrame:
+    """The sampler of `_sample_around`; keeps the position of the query frame."""
+
+    query_index = 0
+
+    def __init__(self, spec: InputSpec, frame: int | None, where: str) -> None:
+        self.spec, self.frame, self.where = spec, frame, where
+        self.is_strided, self.protocol = spec.sampling == "stride", spec.protocol
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        _check_frame(self.frame, clock.num_frames, self.where)
+        indices, self.query_index = _sample_around(self.spec, clock, self.frame)
+        return indices
 
 
 def _in_memory(name: str, frames: Tensor, frame: int | None) -> Clip:

@@ -21,7 +21,7 @@ from PIL import Image
 
 from motionformer.data.motion.dataset import write_video
 from motionformer.errors import TraceError
-from motionformer.evaluation.pictures import plain
+from motionformer.inference.pictures import plain
 from motionformer.trace.paths import ellipse
 from motionformer.trace.result import Row, Trace, Track
 

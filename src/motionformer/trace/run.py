@@ -18,7 +18,7 @@ from motionformer.trace.result import SCALES, Comparison, Trace, Track
 from motionformer.weights.load import load_model, short_name
 
 if TYPE_CHECKING:
-    from motionformer.predict import Predictor
+    from motionformer.inference import Predictor
 
 
 def trace(

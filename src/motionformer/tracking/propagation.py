@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from motionformer.models import Motionformer
 from motionformer.tracking.masks import object_numbers
 from motionformer.video.transforms.base import FromFrames, Pipeline
-from motionformer.video.transforms.crop import resize
+from motionformer.video.transforms.geometry import resize
 from motionformer.video.transforms.pipelines import finish
 
 BUDGET = 8 << 20

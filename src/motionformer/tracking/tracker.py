@@ -39,7 +39,7 @@ from motionformer.weights import from_image_weights, load_model
 from motionformer.weights.image_file import read_image_weights
 
 if TYPE_CHECKING:
-    from motionformer.predict import Predictor
+    from motionformer.inference import Predictor
 
 _OTHER_VIDEOS = {".avi", ".gif", ".m4v", ".mkv", ".mov", ".mpg", ".ogv", ".webm"}
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import motionformer
-from motionformer.evaluation.intervals import show_share
+from motionformer.inference.metrics import show_share
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import measure
 from motionformer.runs import write_atomically

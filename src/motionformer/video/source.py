@@ -188,9 +188,8 @@ class Video(ABC):
 
     path: Path
     metadata: VideoMetadata
-    damaged: bool | None = False
-    """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` says where).
-    None where it does not report any."""
+    damaged: bool = False
+    """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` finds where)."""
 
     @abstractmethod
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:

@@ -24,8 +24,16 @@ from torch import Tensor
 
 from motionformer.errors import VideoError
 from motionformer.video.container import LENIENT, STRICT, Deadline, describe, open_container, wrap_decoder_errors
-from motionformer.video.images import ImageFolder
-from motionformer.video.pixels import UPRIGHT, Orientation, ToRGB, orient, orientation_of, plausible_aspect, stretch
+from motionformer.video.images import (
+    UPRIGHT,
+    ImageFolder,
+    Orientation,
+    ToRGB,
+    orient,
+    orientation_of,
+    plausible_aspect,
+    stretch,
+)
 from motionformer.video.seek import WITHOUT_TIMES, decode_all
 from motionformer.video.source import StreamClock
 
