@@ -19,8 +19,7 @@ from motionformer.inference import FeatureExtractor, Predictor
 from motionformer.inference.timeline import even_windows, slide
 from motionformer.inference.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
-from motionformer.trace.clip import open_clip
-from motionformer.trace.query import find_geometry
+from motionformer.trace import find_geometry, open_clip
 from motionformer.training.model import build_config
 from motionformer.training.recipe import ModelPart, Recipe
 from motionformer.training.sources import VideoSource
