@@ -9,7 +9,7 @@ import torch
 from motionformer.data import ClipReader
 from motionformer.errors import EvaluationError
 from motionformer.inference import FeatureExtractor, Features, Input
-from motionformer.inference.features import _output_files, extract_all, read_features, write_features
+from motionformer.inference.features import _output_files, _write_features, extract_all, read_features
 from motionformer.models import Motionformer
 from motionformer.video import open_video
 from tests.inference.conftest import make_model
@@ -74,7 +74,7 @@ def test_files_come_back(ending: str, dtype: str, tmp_path: Path) -> None:
     times = np.arange(10.0).reshape(5, 2)
     parts = [Features(values[:2], times[:2]), Features(values[2:], times[2:])]
     file = tmp_path / "deep" / f"x.{ending}"
-    assert write_features(file, iter(parts), {"what": "tokens"}, dtype) == ((5, 2, 3), None)
+    assert _write_features(file, iter(parts), {"what": "tokens"}, dtype) == ((5, 2, 3), None)
     found, about = read_features(file)
     np.testing.assert_array_equal(found.values, values.astype(dtype))
     np.testing.assert_array_equal(found.times, times)

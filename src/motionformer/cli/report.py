@@ -96,7 +96,7 @@ def frames_cell(entry: dict[str, Any]) -> str:
 
 def print_read_notes(console: "Console", entries: Sequence[dict[str, Any]]) -> None:
     """How many videos repeat frames, and how many are damaged, and which."""
-    from motionformer.inference.report import read_notes, summarise_reads
+    from motionformer.inference.results import read_notes, summarise_reads
     from motionformer.video import ReadFacts
 
     facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]
