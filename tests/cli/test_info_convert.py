@@ -39,8 +39,8 @@ class TestInfo:
         assert out["grid"] == [8, 8, 8]
         assert out["tokens"] == 513
         assert out["config"]["input"]["frames"] == 16
-        fewer = json.loads(run("info", "motionformer-tiny", "--attend", "orthoformer", "--prototypes", "9", "--json"))
-        assert fewer["config"]["attend"]["num_prototypes"] == 9
+        fewer = json.loads(run("info", "motionformer-tiny", "--kernel", "orthoformer", "--prototypes", "9", "--json"))
+        assert fewer["config"]["kernel"]["num_prototypes"] == 9
 
     def test_released_names_need_no_download(self) -> None:
         out = json.loads(run("info", "ek_motionformer_224_16x4", "--json"))
@@ -71,9 +71,9 @@ class TestInfo:
         assert "Traceback" not in unknown.stderr
         odd = fail("info", "motionformer-tiny", "--size", "50")
         assert odd.returncode == 1
-        assert "height 50 is no multiple of 8; 48 or 56 would be." in odd.stderr
+        assert "`height` (50) must be a multiple of 8, such as 48 or 56." in odd.stderr
         assert "Traceback" not in odd.stderr
-        assert fail("info", "motionformer-tiny", "--attend", "nystrom", "--prototypes", "0").returncode == 2
+        assert fail("info", "motionformer-tiny", "--kernel", "nystrom", "--prototypes", "0").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ class TestConvert:
         torch.save(timm_weights(), tmp_path / "vit.pth")
         words = ("--from-image", "--classes", "4", "--frames", "4", "--size", "32", "--attention", "divided")
         out = run("convert", str(tmp_path / "vit.pth"), str(tmp_path / "m"), *words)
-        assert "time attention starts as a copy of space attention" in out
+        assert "time attention is a copy of space attention" in out
         assert load_model(tmp_path / "m").config.attention == "divided"
 
     def test_options_of_image_weights(self, tmp_path: Path) -> None:

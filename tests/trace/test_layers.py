@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from motionformer.models import AttendConfig, Motionformer, create_model
+from motionformer.models import KernelConfig, Motionformer, create_model
 from motionformer.trace.rollout import rollout_rows, with_residual
 from motionformer.trace.walk import LayerAttention, walk
 
@@ -94,7 +94,7 @@ class TestSchemes:
     @pytest.mark.parametrize("kind", ["norm_st", "orthoformer", "nystrom", "performer"])
     @pytest.mark.parametrize("scheme", TINY)
     def test_any_attend_can_be_looked_at(self, scheme: str, kind: str) -> None:
-        model = make(scheme, attend=AttendConfig(kind, choice="segments", num_prototypes=4, num_features=16))
+        model = make(scheme, kernel=KernelConfig(kind, choice="segments", num_prototypes=4, num_features=16))
         row = layer_of(model, clip()).row(7)
         assert row.shape == (3, 37)
         assert row.isfinite().all()

@@ -23,7 +23,7 @@ def test_tokens_are_the_models_features() -> None:
     for start, stop in ((0, 4), (4, 6)):  # made for 8 frames, four token frames: four frames a clip, then the rest
         doubled = clip[:, start:stop].repeat_interleave(2, dim=1)[None]
         with torch.no_grad():
-            expected = torch.nn.functional.normalize(model.features(doubled)[0][0, 1:], dim=-1)
+            expected = torch.nn.functional.normalize(model.forward_features(doubled)[0, 1:], dim=-1)
         found = torch.stack([frame.key[0] for frame in tokens[start:stop]]).reshape(-1, 96)
         torch.testing.assert_close(found, expected)
 

@@ -20,8 +20,7 @@ from motionformer.app.routes import make_app
 from motionformer.app.visitors import Visitors
 from motionformer.errors import PageError
 from motionformer.models import Motionformer
-from motionformer.weights.load import load_model, short_name
-from motionformer.weights.shipped import MOTION_TINY
+from motionformer.weights.load import MOTION_TINY, load_model, short_name
 
 LOOPBACK = "127.0.0.1"
 PORT = 7860

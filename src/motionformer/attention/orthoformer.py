@@ -10,11 +10,12 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, is_visible, register_kernel
+from motionformer.attention.contract import AttentionKernel, Bias, Keys, Mask, Pool, Queries, Values, register_kernel
 from motionformer.attention.exact import softmax
+from motionformer.attention.projection import finite_frames, is_visible
 from motionformer.attention.prototypes import Choice, segment_means, select_prototypes, take_tokens
 
 
@@ -71,7 +72,7 @@ class OrthoformerAttention(AttentionKernel):
 
     @classmethod
     def from_config(cls, config: Any) -> AttentionKernel:
-        a = config.attend
+        a = config.kernel
         return cls(
             a.num_prototypes,
             choice=a.choice,
@@ -88,15 +89,7 @@ class OrthoformerAttention(AttentionKernel):
         """A closer approximation at nearly the same cost: one Lloyd step, norm correction, ridge (method.md §4)."""
         return cls(num_prototypes, shared=shared, refine=True, ridge=0.01)
 
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
         scale = q.shape[-1] ** -0.25
         prototypes = self._choose(q.detach() * scale, k.detach() * scale, frames, bias, query_mask)
         penalty = prototypes.square().sum(dim=-1) / 2 if self.refine else None

@@ -30,6 +30,7 @@ from motionformer.cli import (
     train,
 )
 from motionformer.cli.extras import install_command
+from motionformer.cli.options import renamed_options
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -73,7 +74,7 @@ app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
 app.add_typer(lra.app, name="lra")
 app.add_typer(davis.app, name="davis")
 app.command(help=track.TRACK_HELP)(track.track)
-app.command()(info.info)
+app.command(cls=renamed_options({"--attend": "--kernel"}))(info.info)
 app.command()(convert.convert)
 app.add_typer(data.app, name="data")
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)

@@ -29,7 +29,7 @@ def info(
     size: Annotated[int | None, typer.Option(min=1, help="Height and width of a clip, in pixels.")] = None,
     tubelet: Annotated[int | None, typer.Option(min=1, help="Frames of a token: 1 is square, 2 cubic tokens.")] = None,
     attention: Attention = None,
-    attend: Annotated[
+    kernel: Annotated[
         str | None,
         typer.Option(help="Attention kernel: exact, norm_st, orthoformer, nystrom, performer or a registered one."),
     ] = None,
@@ -49,7 +49,7 @@ def info(
 
         motionformer info motionformer-base
 
-        motionformer info motionformer-base --frames 32 --size 336 --attend orthoformer --prototypes 64
+        motionformer info motionformer-base --frames 32 --size 336 --kernel orthoformer --prototypes 64
 
         motionformer info k400_motionformer_224_16x4 --json
     """
@@ -67,11 +67,11 @@ def info(
     if attention is not None:
         changes["attention"] = attention
     config = adapt_config(_find_config(model), num_classes=classes, frames=frames, size=size, **changes)
-    if attend is not None or prototypes is not None:
-        choice = attend or config.attend.kind
+    if kernel is not None or prototypes is not None:
+        choice = kernel or config.kernel.kind
         config = replace(
             config,
-            attend=replace(config.attend, kind=choice, num_prototypes=prototypes or config.attend.num_prototypes),
+            kernel=replace(config.kernel, kind=choice, num_prototypes=prototypes or config.kernel.num_prototypes),
         )
     try:
         cost = measure(config, batch)
@@ -81,7 +81,7 @@ def info(
     report = {
         "model": model,
         "attention": config.attention,
-        "attend": config.attend.kind,
+        "kernel": config.kernel.kind,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
         "protocol": config.input.protocol,
         "grid": list(config.grid),
@@ -136,7 +136,7 @@ def _print_report(report: dict[str, Any]) -> None:
     table.add_column(style="bold")
     table.add_column()
     spec, grid = report["input"], report["grid"]
-    table.add_row("attention", f"{report['attention']}, {report['attend']}")
+    table.add_row("attention", f"{report['attention']}, {report['kernel']}")
     table.add_row("clip", f"{spec['frames']} frames of {spec['height']} × {spec['width']}")
     table.add_row("sampling", SAMPLING[report["protocol"]])
     table.add_row("tokens", f"{report['tokens']:,} ({grid[0]} frames of {grid[1]} × {grid[2]}, and prefix)")
@@ -164,7 +164,7 @@ def _list_models(as_json: bool) -> None:
         {
             "model": name,
             "attention": c.attention,
-            "attend": c.attend.kind,
+            "kernel": c.kernel.kind,
             "time": c.time,
             "dim": c.dim,
             "depth": c.depth,
@@ -182,7 +182,7 @@ def _list_models(as_json: bool) -> None:
         table.add_column(column, no_wrap=column != "attention")  # what is left of 80 columns is enough for its words
     table.add_column("GMACs", justify="right", no_wrap=True)
     for row in rows:
-        how = ", ".join(str(part) for part in (row["attention"], row["attend"]) if part != "exact")
+        how = ", ".join(str(part) for part in (row["attention"], row["kernel"]) if part != "exact")
         shape, clip = f"{row['dim']} × {row['depth']}", f"{row['frames']} × {row['size']} px"
         table.add_row(str(row["model"]), how, shape, clip, f"{row['gmacs_paper']:,.2f}")
     console = Console()

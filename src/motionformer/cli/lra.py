@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.options import DeviceOption, find_device
+from motionformer.cli.options import DeviceOption, find_device, renamed_options
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -53,11 +53,11 @@ command is given again. Without --data, ListOps and Pathfinder are made while tr
 
 **Examples**
 
-    motionformer lra train listops --attend orthoformer-64
+    motionformer lra train listops --kernel orthoformer-64
 
-    motionformer lra train image --attend exact --data cifar-10-batches-bin --seed 1 --device cuda
+    motionformer lra train image --kernel exact --data cifar-10-batches-bin --seed 1 --device cuda
 
-    motionformer lra train text --attend nystrom-128 --data aclImdb --steps 200 --batch 8 --lr 1e-3
+    motionformer lra train text --kernel nystrom-128 --data aclImdb --steps 200 --batch 8 --lr 1e-3
 """
 COSTS_HELP = """Multiply-adds of the ListOps encoder by the paper's convention, and measured memory of a training step.
 
@@ -110,10 +110,10 @@ def make(
     print(f"{out}: {', '.join(f'{count:,} {split}' for split, count in counts.items())} examples, seed {seed}")
 
 
-@app.command(help=TRAIN_HELP)
+@app.command(help=TRAIN_HELP, cls=renamed_options({"--attend": "--kernel"}))
 def train(
     task: Annotated[TaskName, typer.Argument(help="The task.")],
-    attend: Annotated[str, typer.Option(help="exact, performer-R, nystrom-R, orthoformer-R, orthoformer-R-improved.")],
+    kernel: Annotated[str, typer.Option(help="exact, performer-R, nystrom-R, orthoformer-R, orthoformer-R-improved.")],
     data: Annotated[Path | None, typer.Option(help="Folder of the data; see the page for each layout.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps.", show_default="the task's")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Examples a step.", show_default="the task's")] = None,
@@ -140,7 +140,7 @@ def train(
 
     import torch
 
-    from motionformer.experiments.lra import Run, find_task, make_attend
+    from motionformer.experiments.lra import Run, find_task, make_kernel
     from motionformer.experiments.lra import train as train_model
 
     if threads is not None:
@@ -148,9 +148,9 @@ def train(
     place = str(find_device(device))
     facts = find_task(task.value)
     try:
-        make_attend(attend, 32)
+        make_kernel(kernel, 32)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--attend") from error
+        raise typer.BadParameter(str(error), param_hint="--kernel") from error
     if data is not None:
         splits = facts.read(data)
     elif facts.make is not None:
@@ -159,7 +159,7 @@ def train(
         raise typer.BadParameter(f"{task.value} is not generated: say where its files are.", param_hint="--data")
     run = Run(
         task.value,
-        attend,
+        kernel,
         seed,
         steps=steps or 0,
         batch=batch or 0,
@@ -169,10 +169,10 @@ def train(
         at_a_time=at_a_time,
     )
     run = run.complete(facts)
-    folder = out or Path("runs/lra") / f"{task.value}-{attend}-{seed}"
+    folder = out or Path("runs/lra") / f"{task.value}-{kernel}-{seed}"
     _make_folder(folder, "--out")
     with _progress() as progress:
-        bar = progress.add_task(f"{task.value}, {attend}", total=run.steps)
+        bar = progress.add_task(f"{task.value}, {kernel}", total=run.steps)
 
         def report(step: int, row: dict[str, float | int]) -> None:
             progress.update(bar, completed=step)
@@ -190,7 +190,7 @@ def train(
 
     right, total = round(result.test_accuracy * len(splits.test)), len(splits.test)
     print(
-        f"{task.value}, {attend}, seed {seed}: {show_share(right, total)} of test, {result.dev_accuracy:.1%} of "
+        f"{task.value}, {kernel}, seed {seed}: {show_share(right, total)} of test, {result.dev_accuracy:.1%} of "
         f"development at step {result.best_step} of {run.steps}; {result.seconds:.0f} s; {folder}"
     )
 
@@ -220,11 +220,11 @@ def _print_costs(rows: "list[Cost]", batch: int) -> None:
     table = Table("attention", title="ListOps encoder, 2,048 tokens", title_justify="left")
     for name in ("G multiply-adds", "published", f"training step, batch {batch}", "of exact"):
         table.add_column(name, justify="right")
-    exact = next(row.training_bytes for row in rows if row.attend == "exact")
+    exact = next(row.training_bytes for row in rows if row.kernel == "exact")
     for row in rows:
         stored = row.training_bytes
         size = ("", "") if stored is None or exact is None else (f"{stored / 1e6:,.0f} MB", f"{stored / exact:.2f}×")
-        table.add_row(row.attend, f"{row.gmacs:.2f}", "" if row.published is None else f"{row.published:.2f}", *size)
+        table.add_row(row.kernel, f"{row.gmacs:.2f}", "" if row.published is None else f"{row.published:.2f}", *size)
     console = Console()
     console.print(table)
     console.print("exact-stored is exact attention that keeps the n × n matrix, as codes without a fused kernel do.")

@@ -8,6 +8,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from motionformer.errors import warn_deprecated
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +37,22 @@ def find_device(name: str) -> "torch.device":
         reason = str(error).splitlines()[0]
         raise typer.BadParameter(f"{name!r} cannot be used here ({reason}).", param_hint="--device") from error
     return found
+
+
+def renamed_options(renamed: dict[str, str]) -> type[TyperCommand]:
+    """A class of commands (`app.command(cls=…)`) that still take deprecated options, with a warning."""
+
+    class Renamed(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            present = []
+            for word in args:
+                name, equals, value = word.partition("=")
+                if name in renamed:
+                    warn_deprecated(name, renamed[name])
+                present.append(renamed.get(name, name) + equals + value)
+            return super().parse_args(ctx, present)
+
+    return Renamed
 
 
 class AffinityName(str, Enum):

@@ -22,7 +22,7 @@ from motionformer.tracking.propagation import Affinity, propagate_mask
 from motionformer.video import Video
 from motionformer.video.stream import stream_video
 from motionformer.weights import from_image_weights, load_model
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.image import read_image_weights
 
 
 class Tracker(ABC):

@@ -15,7 +15,8 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from motionformer.errors import RecipeError
+from motionformer.errors import RecipeError, rename_deprecated
+from motionformer.models.config import RENAMED
 from motionformer.training.families import find_row, read_mapping
 from motionformer.video.transforms.randaugment import operation_names
 
@@ -203,13 +204,25 @@ def _merge(values: Any, overrides: Sequence[str], where: str | Path | None) -> R
         raise RecipeError(f"{wrong[0]!r} is not of the form key=value.", where)
     changes = [f"{override}''" if override.endswith("=") else override for override in overrides]  # key= is empty
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(Recipe), values, OmegaConf.from_dotlist(changes))
+        given = (_rename_keys(one) for one in (values, OmegaConf.from_dotlist(changes)))
+        merged = OmegaConf.merge(OmegaConf.structured(Recipe), *given)
         made = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         advice = "; `motionformer recipes --show motion/easy` shows every key"
         raise RecipeError(f"{_first_lines(error)}{advice}.", where) from error
+    except ValueError as error:  # an old key beside its new name
+        raise RecipeError(str(error), where) from error
     assert isinstance(made, Recipe)
     return made
+
+
+def _rename_keys(values: Any) -> Any:
+    """`values` with the keys of 0.1 under their present names, each with a warning."""
+    changes = OmegaConf.select(values, "model.changes")
+    if OmegaConf.is_dict(changes) and any(old in changes for old in RENAMED):
+        values = values.copy()
+        values.model.changes = rename_deprecated(changes, RENAMED, "model.changes.")
+    return values
 
 
 def _first_lines(error: OmegaConfBaseException) -> str:

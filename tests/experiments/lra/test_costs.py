@@ -8,9 +8,9 @@ from motionformer.experiments.lra import TASKS, Encoder, encoder_macs
 from motionformer.experiments.lra.costs import LENGTH, PUBLISHED, attention_macs, training_bytes
 
 
-@pytest.mark.parametrize("attend", ["exact", "nystrom-128", "orthoformer-64"])
-def test_the_published_figures_come_out(attend: str) -> None:
-    assert round(encoder_macs(attend) / 1e9, 2) == PUBLISHED[attend]
+@pytest.mark.parametrize("kernel", ["exact", "nystrom-128", "orthoformer-64"])
+def test_the_published_figures_come_out(kernel: str) -> None:
+    assert round(encoder_macs(kernel) / 1e9, 2) == PUBLISHED[kernel]
 
 
 def test_the_performer_costs_less_than_published() -> None:
@@ -18,20 +18,20 @@ def test_the_performer_costs_less_than_published() -> None:
     assert round(encoder_macs("performer-256") / 1e9, 2) == 0.41
 
 
-@pytest.mark.parametrize("attend", ["exact-stored", "performer-256"])
-def test_the_formula_equals_a_count_of_operators(attend: str) -> None:
+@pytest.mark.parametrize("kernel", ["exact-stored", "performer-256"])
+def test_the_formula_equals_a_count_of_operators(kernel: str) -> None:
     """Where our code does what the formula says, counting the matrix products of a real pass gives the same."""
     n = 256
-    encoder = Encoder(attend).eval()
+    encoder = Encoder(kernel).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         encoder(torch.randn(1, n, 64))
     norms = 5 * 5 * n * 64
-    assert counter.get_total_flops() // 2 + norms == encoder_macs(attend, n)
+    assert counter.get_total_flops() // 2 + norms == encoder_macs(kernel, n)
 
 
 def test_growth_is_linear_but_for_exact() -> None:
-    for attend in ("performer-256", "orthoformer-64", "orthoformer-64-improved"):
-        assert attention_macs(attend, 2 * LENGTH) <= 2 * attention_macs(attend, LENGTH)
+    for kernel in ("performer-256", "orthoformer-64", "orthoformer-64-improved"):
+        assert attention_macs(kernel, 2 * LENGTH) <= 2 * attention_macs(kernel, LENGTH)
     assert attention_macs("exact", 2 * LENGTH) == 4 * attention_macs("exact", LENGTH)
 
 

@@ -1,17 +1,17 @@
-"""The model: padding changes nothing for any attend, the mean is over real tokens, two texts are two texts."""
+"""The model: padding changes nothing for any kernel, the mean is over real tokens, two texts are two texts."""
 
 import pytest
 import torch
 
-from motionformer.experiments.lra import COMPARED, TASKS, SequenceClassifier, make_attend
+from motionformer.experiments.lra import COMPARED, TASKS, SequenceClassifier, make_kernel
 from motionformer.experiments.lra.model import mean_of_real
 
 
-@pytest.mark.parametrize("attend", [*COMPARED, "orthoformer-8-segments", "exact-stored"])
+@pytest.mark.parametrize("kernel", [*COMPARED, "orthoformer-8-segments", "exact-stored"])
 @pytest.mark.parametrize("task", ["listops", "retrieval"])
-def test_padding_changes_nothing(attend: str, task: str) -> None:
+def test_padding_changes_nothing(kernel: str, task: str) -> None:
     facts = TASKS[task]
-    model = SequenceClassifier(facts, attend).eval().double()
+    model = SequenceClassifier(facts, kernel).eval().double()
     tokens = torch.randint(1, facts.vocabulary, (3, facts.num_texts, 200))
     tokens[1, :, 140:] = 0
     logits = model(tokens, tokens != 0)
@@ -53,18 +53,18 @@ def test_the_order_of_two_texts_matters_to_the_head_only() -> None:
 
 def test_stored_and_fused_exact_attention_are_one_function() -> None:
     q, k, v = torch.randn(3, 1, 2, 30, 8)
-    torch.testing.assert_close(make_attend("exact", 8)(q, k, v), make_attend("exact-stored", 8)(q, k, v))
+    torch.testing.assert_close(make_kernel("exact", 8)(q, k, v), make_kernel("exact-stored", 8)(q, k, v))
 
 
 @pytest.mark.parametrize("name", ["orthoformer", "linformer-64", "orthoformer-0", "exact-64", "orthoformer-64-better"])
 def test_unknown_attends_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"not '{name}'"):
-        make_attend(name, 32)
+        make_kernel(name, 32)
 
 
-@pytest.mark.parametrize("attend", COMPARED)
-def test_every_weight_gets_a_gradient(attend: str) -> None:
-    model = SequenceClassifier(TASKS["listops"], attend).train()
+@pytest.mark.parametrize("kernel", COMPARED)
+def test_every_weight_gets_a_gradient(kernel: str) -> None:
+    model = SequenceClassifier(TASKS["listops"], kernel).train()
     tokens = torch.randint(1, 16, (2, 1, 140))
     model(tokens, tokens != 0).square().sum().backward()
     for name, weight in model.named_parameters():

@@ -2,7 +2,7 @@
 
 from motionformer.experiments.lra.costs import compare_costs, encoder_macs
 from motionformer.experiments.lra.examples import Batch, Example, Splits, collate
-from motionformer.experiments.lra.model import COMPARED, Encoder, SequenceClassifier, make_attend
+from motionformer.experiments.lra.model import COMPARED, Encoder, SequenceClassifier, make_kernel
 from motionformer.experiments.lra.tasks import TASKS, Task, find_task
 from motionformer.experiments.lra.train import Result, Run, train
 
@@ -21,6 +21,6 @@ __all__ = [
     "compare_costs",
     "encoder_macs",
     "find_task",
-    "make_attend",
+    "make_kernel",
     "train",
 ]

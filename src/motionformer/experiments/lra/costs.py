@@ -21,23 +21,23 @@ PUBLISHED = {"exact": 1.21, "performer-256": 0.49, "nystrom-128": 0.62, "orthofo
 class Cost:
     """One contestant: billions of multiply-adds here, in the paper (if it is there), and bytes of a training step."""
 
-    attend: str
+    kernel: str
     gmacs: float
     published: float | None
     training_bytes: int | None
 
 
-def encoder_macs(attend: str, n: int = LENGTH) -> int:
+def encoder_macs(kernel: str, n: int = LENGTH) -> int:
     """Multiply-adds of one sequence of n tokens through the encoder."""
     projections = 4 * n * DIM * DIM
     mlp = 2 * n * DIM * HIDDEN
     norm = 5 * n * DIM
-    return DEPTH * (projections + mlp + 2 * norm + attention_macs(attend, n)) + norm
+    return DEPTH * (projections + mlp + 2 * norm + attention_macs(kernel, n)) + norm
 
 
-def attention_macs(attend: str, n: int) -> int:
+def attention_macs(kernel: str, n: int) -> int:
     """Multiply-adds between the projections, all heads together."""
-    kind, _, rest = attend.partition("-")
+    kind, _, rest = kernel.partition("-")
     if kind == "exact":
         return 2 * n * n * DIM
     r = int(rest.partition("-")[0])
@@ -54,31 +54,31 @@ def attention_macs(attend: str, n: int) -> int:
     return ends + search
 
 
-def compare_costs(attends: tuple[str, ...], *, memory_batch: int | None = 4) -> list[Cost]:
+def compare_costs(kernels: tuple[str, ...], *, memory_batch: int | None = 4) -> list[Cost]:
     """A cost for each contestant; memory is left out when `memory_batch` is None (it takes seconds each)."""
     return [
         Cost(
-            attend,
-            encoder_macs(attend) / 1e9,
-            PUBLISHED.get(attend),
-            None if memory_batch is None else training_bytes(attend, memory_batch),
+            kernel,
+            encoder_macs(kernel) / 1e9,
+            PUBLISHED.get(kernel),
+            None if memory_batch is None else training_bytes(kernel, memory_batch),
         )
-        for attend in attends
+        for kernel in kernels
     ]
 
 
-def training_bytes(attend: str, batch: int = 4, n: int = LENGTH) -> int:
+def training_bytes(kernel: str, batch: int = 4, n: int = LENGTH) -> int:
     """Peak resident memory of one training step of the encoder beyond its weights, in a process of its own (Linux)."""
-    return step_peak(_STEP, attend, str(batch), str(n), str(DIM))
+    return step_peak(_STEP, kernel, str(batch), str(n), str(DIM))
 
 
 _STEP = """
 import sys, torch
 from motionformer.experiments.lra.model import Encoder
 torch.set_num_threads(1)
-attend, batch, n, dim = sys.argv[1], *map(int, sys.argv[2:5])
+kernel, batch, n, dim = sys.argv[1], *map(int, sys.argv[2:5])
 torch.manual_seed(0)
-encoder = Encoder(attend)
+encoder = Encoder(kernel)
 def step(n=n):
     encoder(torch.randn(batch, n, dim), torch.ones(batch, n, dtype=torch.bool)).square().mean().backward()
 step(256)  # libraries load their code on first use

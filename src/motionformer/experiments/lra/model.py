@@ -1,7 +1,7 @@
 """The model of the comparison: two pre-norm layers of width 64, the mean over real tokens, a small classifier.
 
-The attention's arithmetic is given as an `attend`; everything else is the same for all. Padding is hidden from all of
-them alike: as keys by a mask, as candidates for prototypes and landmarks by the same mask, and in the mean.
+The attention kernel is given; everything else is the same for all. Padding is hidden from all of them alike: as keys by
+a mask, as candidates for prototypes and landmarks by the same mask, and in the mean.
 """
 
 import re
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from motionformer.attention import (
-    Attend,
+    AttentionKernel,
     ExactAttention,
     JointAttention,
     NystromAttention,
@@ -31,10 +31,12 @@ DROPOUT = 0.1
 class Layer(nn.Module):
     """Pre-norm attention and MLP; masked."""
 
-    def __init__(self, attend: Attend, dim: int = DIM, num_heads: int = NUM_HEADS, hidden: int = HIDDEN) -> None:
+    def __init__(
+        self, kernel: AttentionKernel, dim: int = DIM, num_heads: int = NUM_HEADS, hidden: int = HIDDEN
+    ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
-        self.attn = JointAttention(dim, num_heads, attend=attend)
+        self.attn = JointAttention(dim, num_heads, kernel=kernel)
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = MLP(dim, hidden, DROPOUT)
         self.dropout = nn.Dropout(DROPOUT)
@@ -47,11 +49,11 @@ class Layer(nn.Module):
 class Encoder(nn.Module):
     """Embedded tokens through the layers and a last norm."""
 
-    def __init__(self, attend: str, dim: int = DIM, num_heads: int = NUM_HEADS, depth: int = DEPTH) -> None:
+    def __init__(self, kernel: str, dim: int = DIM, num_heads: int = NUM_HEADS, depth: int = DEPTH) -> None:
         super().__init__()
         hidden = dim * HIDDEN // DIM
-        attends = [make_attend(attend, dim // num_heads) for _ in range(depth)]
-        self.layers = nn.ModuleList(Layer(one, dim, num_heads, hidden) for one in attends)
+        kernels = [make_kernel(kernel, dim // num_heads) for _ in range(depth)]
+        self.layers = nn.ModuleList(Layer(one, dim, num_heads, hidden) for one in kernels)
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None = None) -> Float[Tensor, "b n c"]:
@@ -63,14 +65,14 @@ class Encoder(nn.Module):
 class SequenceClassifier(nn.Module):
     """Token numbers → logits. With two texts an example, both go through one encoder and meet in the head."""
 
-    def __init__(self, task: Task, attend: str) -> None:
+    def __init__(self, task: Task, kernel: str) -> None:
         super().__init__()
         self.words = nn.Embedding(task.vocabulary, DIM, padding_idx=0)
         self.places = nn.Parameter(torch.empty(task.length, DIM))
         nn.init.normal_(self.words.weight, std=0.02)
         nn.init.normal_(self.places, std=0.02)
         self.dropout = nn.Dropout(DROPOUT)
-        self.encoder = Encoder(attend)
+        self.encoder = Encoder(kernel)
         self.head = PairHead(task.num_classes) if task.num_texts == 2 else SingleHead(task.num_classes)
 
     def forward(self, tokens: Int64[Tensor, "b w n"], mask: Bool[Tensor, "b w n"]) -> Float[Tensor, "b classes"]:
@@ -113,7 +115,7 @@ def mean_of_real(x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]) -> Float[
 COMPARED = ("exact", "performer-256", "nystrom-128", "orthoformer-64", "orthoformer-64-improved")
 """The rows of the comparison; `-improved` is our addition."""
 
-KINDS: dict[str, Callable[[int, int], Attend]] = {
+KINDS: dict[str, Callable[[int, int], AttentionKernel]] = {
     "performer-#": lambda r, d: PerformerAttention(d, r),
     "nystrom-#": lambda r, d: NystromAttention(r),
     "orthoformer-#": lambda r, d: OrthoformerAttention(r),
@@ -123,8 +125,8 @@ KINDS: dict[str, Callable[[int, int], Attend]] = {
 }
 
 
-def make_attend(name: str, head_dim: int) -> Attend:
-    """A fresh `attend` for heads of this width.
+def make_kernel(name: str, head_dim: int) -> AttentionKernel:
+    """A fresh attention kernel for heads of this width.
 
     `exact-stored` is exact attention that keeps the n × n matrix: the same function without the fused kernel, for cost
     comparisons. The Performer draws its features from PyTorch's global generator, which a run seeds.
@@ -137,5 +139,5 @@ def make_attend(name: str, head_dim: int) -> Attend:
     kind = name.replace(number[0], "#", 1) if number else name
     if number is None or kind not in KINDS:
         known = ", ".join(("exact", "exact-stored", *KINDS)).replace("#", "R")
-        raise ValueError(f"attend is one of {known} with a number for R; not {name!r}.")
+        raise ValueError(f"kernel is one of {known} with a number for R; not {name!r}.")
     return KINDS[kind](int(number[0]), head_dim)
