@@ -82,7 +82,11 @@ class RecipeError(MotionformerError):
 
 
 class OutputError(MotionformerError):
-    """A place where nothing can be written, found before the work whose results were to go there."""
+    """An output that cannot be written, is in use, or holds the results of another job."""
+
+
+class LaunchError(MotionformerError):
+    """Processes that a launcher started in a way that no job can use."""
 
 
 class EvaluationError(MotionformerError):

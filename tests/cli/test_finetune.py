@@ -11,7 +11,7 @@ from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data.motion import write_videos
 from motionformer.errors import MotionformerError
-from motionformer.evaluation.intervals import wilson
+from motionformer.inference.metrics import wilson
 from motionformer.training.recipe import load_recipe
 
 SMALL = ["--epochs", "1", "--size", "32", "--batch", "16", "model.changes.depth=1", "data.workers=0"]

@@ -19,7 +19,7 @@ def test_make_then_train_then_train_again(tmp_path: Path) -> None:
     assert made.exit_code == 0, made.output
     assert "8 train, 4 val, 4 test examples" in made.output
     words = ["lra", "train", "listops", "--kernel", "orthoformer-4", "--data", str(tmp_path / "data")]
-    words += ["--steps", "2", "--batch", "2", "--every", "1", "--out", str(tmp_path / "run")]
+    words += ["--steps", "2", "--batch-size", "2", "--every", "1", "--output", str(tmp_path / "run")]
     first = runner.invoke(app, words)
     assert first.exit_code == 0, first.output
     assert "step 2" in first.output
@@ -97,7 +97,7 @@ def test_wrong_usage(words: list[str], reason: str) -> None:
     [
         (["make", "listops"], "OUT"),
         (["make", "pathfinder"], "OUT"),
-        (["train", "listops", "--kernel", "exact", "--out"], "--out"),
+        (["train", "listops", "--kernel", "exact", "--output"], "--output"),
     ],
 )
 def test_a_file_where_a_folder_goes(tmp_path: Path, words: list[str], hint: str) -> None:
@@ -120,8 +120,8 @@ def test_other_data_in_the_same_folder_are_refused(tmp_path: Path) -> None:
     for name, seed in (("one", "0"), ("other", "1")):
         words = ["lra", "make", "listops", str(tmp_path / name), *SMALL, "--lengths", "50", "100", "--seed", seed]
         assert runner.invoke(app, words).exit_code == 0
-    words = ["lra", "train", "listops", "--kernel", "orthoformer-4", "--steps", "1", "--batch", "2"]
-    words += ["--out", str(tmp_path / "run"), "--data"]
+    words = ["lra", "train", "listops", "--kernel", "orthoformer-4", "--steps", "1", "--batch-size", "2"]
+    words += ["--output", str(tmp_path / "run"), "--data"]
     assert runner.invoke(app, [*words, str(tmp_path / "one")]).exit_code == 0
     before = (tmp_path / "run/result.json").read_bytes()
     refused = runner.invoke(app, [*words, str(tmp_path / "other")])

@@ -13,16 +13,14 @@ from typer.testing import CliRunner
 from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data import Annotations, Failure, Record, ShardDataset, open_dataset, write_shards
-from motionformer.data.clips import ClipReader
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import write_video
 from motionformer.data.samplers import train_sampler
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
-from motionformer.evaluation import evaluate, open_source, summarise
-from motionformer.evaluation.fingerprint import model_fingerprint
+from motionformer.inference import Predictor, evaluate, open_source, summarise
+from motionformer.inference.overlap import model_fingerprint
 from motionformer.models import InputSpec
 from motionformer.models.config import ModelConfig
 from motionformer.models.variants import create_model
-from motionformer.predict import Predictor
 from motionformer.training.advice import Hardware, Wishes
 from motionformer.training.clips import Clips
 from motionformer.training.finetune import plan_finetune, write_lists
@@ -34,6 +32,7 @@ from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import prepare, train
 from motionformer.training.sources import open_sources
 from motionformer.training.splits import note_shared_files, split_multi_label, write_list
+from tests.data.conftest import raw_reader
 
 COLOURS = ("blue", "green", "red")
 CPU = Hardware(False, 16 << 30, 1)
@@ -368,7 +367,7 @@ def test_results_of_the_models_of_before_keep_their_fingerprint() -> None:
 def test_shards_bring_tuples_back(videos: Path, tmp_path: Path) -> None:
     annotations = open_dataset(videos / "list.csv")
     list(write_shards(annotations, tmp_path / "shards", max_bytes=10_000_000))
-    reader = ClipReader(train_sampler(InputSpec(frames=2, sampling="segments")))
+    reader = raw_reader(train_sampler(InputSpec(frames=2, sampling="segments")))
     items = ShardDataset(str(tmp_path / "shards"), reader, shuffle=False)
     found = {item["index"]: item["label"] for item in items}
     assert found == {index: record.label for index, record in enumerate(annotations)}

@@ -15,7 +15,7 @@ from motionformer import load_model
 from motionformer.data.fingerprints import fingerprint_video
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import AnnotationError, MotionformerError, NonFiniteLossError, RecipeError, TrainingError
-from motionformer.evaluation.intervals import wilson
+from motionformer.inference.metrics import wilson
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import _Hashed, is_whole, list_checkpoints, write_checkpoint

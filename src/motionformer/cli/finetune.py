@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.data import MissingName
-from motionformer.cli.options import Attention
-from motionformer.cli.train import failure_lines
+from motionformer.cli.options import Attention, MissingOption
+from motionformer.cli.report import failure_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,11 +73,11 @@ def finetune(
     keep_epoch: Annotated[
         KeepName, typer.Option(help="Keep the last epoch's model, or the best one on the held-out videos.")
     ] = KeepName.last,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Clips a step. Default: 32; about 16 where there are few videos.")
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Clips per step.", show_default="32; about 16 for few videos")
     ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
-    missing: Annotated[MissingName, typer.Option(help="Listed videos that are not there.")] = MissingName.error,
+    missing: MissingOption = "error",
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the weights and the order.")] = 0,
     name: Annotated[str, typer.Option(help="Of the run; default: that of the folder or list.")] = "",
     output: Annotated[str, typer.Option(help="Folder of the run; default: runs/NAME.")] = "",
@@ -99,13 +98,13 @@ def finetune(
         size=size,
         epochs=epochs,
         lr=lr,
-        batch=batch,
+        batch=batch_size,
         keep_epoch=keep_epoch.value,
         held_out=held_out,
         seed=seed,
         name=name,
         output=output,
-        missing=missing.value,
+        missing=missing,
     )
     # names of files and classes are printed as they are: no markup, no :emoji:
     console = Console(stderr=as_json, highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -173,7 +172,7 @@ def _print_result(run: "FinishedRun", planned: "FineTuning", console: "Console",
         odd = {"failed": run.card["failed"], "notes": planned.notes}
         print(json.dumps({**values, **odd, "recipe": planned.recipe.to_dict()}, indent=2))
         return
-    from motionformer.evaluation.intervals import show_share
+    from motionformer.inference.metrics import show_share
     from motionformer.training.card import which_epoch
 
     right, count = run.kept.get("top1"), len(planned.val)

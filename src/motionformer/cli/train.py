@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from motionformer.cli.report import failure_lines
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -55,19 +57,6 @@ def train(
         _print_result(finished, as_json)
 
 
-def failure_lines(card: dict[str, Any]) -> list[str]:
-    """A sentence for training and one for validation, where videos could not be read."""
-    from motionformer.data import Failure, FailurePolicy
-
-    lines = []
-    for part, name, what in (("train", "training", "left out"), ("val", "validation", "counted as wrong")):
-        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
-        policy.count(Failure(**values) for values in card["failed"][part])
-        if policy.failures:
-            lines.append(f"{name}: {policy.summary()}; {what}")
-    return lines
-
-
 def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
     import json
 
@@ -101,7 +90,7 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
 def _print_result(finished: "FinishedRun", as_json: bool) -> None:
     import json
 
-    from motionformer.evaluation.intervals import show_share
+    from motionformer.inference.metrics import show_share
     from motionformer.training.card import which_epoch
 
     if as_json:

@@ -6,12 +6,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from motionformer.attention import KERNELS, SCHEMES
 from motionformer.errors import ClipSizeError, rename_deprecated, warn_deprecated
+from motionformer.video.spec import InputSpec as InputSpec
+from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
 ReadoutKind = Literal["class", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
-SamplingProtocol = Literal["uniform", "released"]
 RENAMED = {"attend": "kernel"}
 """Keys of a configuration of 0.1, which are still read, and their names now."""
 
@@ -52,52 +53,6 @@ class KernelConfig:
         """From plain values; an unknown key or choice is an error that names it."""
         made: KernelConfig = _from_dict(cls, values)
         return made
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """The clips a model was made for: how frames are sampled and how pixels are scaled.
-
-    Args:
-        frames: frames per clip.
-        height: of a frame, in pixels.
-        width: of a frame, in pixels.
-        sampling: frames `stride` apart, or one from each of `frames` equal segments of the video.
-        stride: distance between sampled frames.
-        fps: frame rate at which `stride` counts; None counts the video's own frames.
-        channels: order of the colour channels.
-        mean: subtracted from pixels in [0, 1], per channel.
-        std: pixels are divided by it, per channel.
-        views: clips per video in testing, spread over time.
-        crops: crops of each view in testing, spread over space.
-        protocol: the sampling rules (docs/fidelity.md). `uniform`: frames exactly `stride` apart, views from the first
-            frame to the last, antialiased resizing, square pixels. `released`: as the authors' programs read videos,
-            for weights that were trained with them.
-
-    Example:
-        >>> InputSpec(frames=32, stride=3).std
-        (0.5, 0.5, 0.5)
-    """
-
-    frames: int = 16
-    height: int = 224
-    width: int = 224
-    sampling: Literal["stride", "segments"] = "stride"
-    stride: int = 4
-    fps: float | None = 30.0
-    channels: Literal["RGB", "BGR"] = "RGB"
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    views: int = 10
-    crops: int = 3
-    protocol: SamplingProtocol = "uniform"
-
-    def recorded(self) -> dict[str, Any]:
-        """As headers of results have it: without values that older versions did not have, so that theirs stay valid."""
-        values = asdict(self)
-        if self.protocol == "uniform":
-            del values["protocol"]
-        return values
 
 
 @dataclass(frozen=True)

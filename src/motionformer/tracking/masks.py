@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from motionformer.errors import MaskError, VideoError
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 from motionformer.video.container import wrap_decoder_errors
 from motionformer.video.images import decode_image
 

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 import motionformer
-from motionformer.evaluation.intervals import show_share
-from motionformer.files import write_atomically
+from motionformer.inference.metrics import show_share
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import measure
+from motionformer.runs import write_atomically
 
 CARD, READABLE = "card.json", "card.md"
 PACKAGES = ("torch", "lightning", "torchmetrics", "omegaconf", "numpy", "av", "safetensors")

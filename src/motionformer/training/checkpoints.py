@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from motionformer.errors import TrainingError
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 from motionformer.training.plan import Plan
 
 log = logging.getLogger("motionformer")

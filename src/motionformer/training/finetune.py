@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from motionformer.data.clips import frame_span, record_clock
-from motionformer.data.plain_list import read_plain_list
+from motionformer.data.lists import read_plain_list
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError, RecipeError, VideoError
 from motionformer.models.config import ScoringKind

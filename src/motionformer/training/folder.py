@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from motionformer.errors import TrainingError
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 from motionformer.training.card import CARD
 from motionformer.training.checkpoints import explain_disk, list_checkpoints
 from motionformer.training.logs import METRICS

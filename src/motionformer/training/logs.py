@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from motionformer.errors import TrainingError
-from motionformer.files import write_atomically
+from motionformer.runs import write_atomically
 from motionformer.training.recipe import Recipe
 
 SECONDS_BETWEEN_WRITES = 5.0

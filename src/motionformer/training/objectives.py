@@ -17,7 +17,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 from motionformer.data import Failure
 from motionformer.data.record import Label
-from motionformer.evaluation.metrics import mean_average_precision
+from motionformer.inference.metrics import mean_average_precision
 from motionformer.models.config import ModelConfig, ScoringKind
 from motionformer.training.losses import binary_losses, binary_targets, clip_losses, soft_targets
 

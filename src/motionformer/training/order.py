@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from torch.utils.data import Sampler
 
-from motionformer.data.clips import EpochSampler, Visit
+from motionformer.data.datasets import EpochSampler, Visit
 from motionformer.training.plan import Plan
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from motionformer.evaluation.intervals import wilson
+from motionformer.inference.metrics import wilson
 
 
 class Clock(Callback):

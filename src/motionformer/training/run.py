@@ -19,7 +19,7 @@ from rich.console import Console
 
 from motionformer.data.fingerprints import MAX_FILES
 from motionformer.errors import MissingVideosError
-from motionformer.evaluation.intervals import wilson
+from motionformer.inference.metrics import wilson
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TrainingData, VideoSet

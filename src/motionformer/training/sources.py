@@ -20,6 +20,7 @@ from motionformer.models.config import InputSpec
 from motionformer.models.training_data import VideoSet
 from motionformer.training.objectives import scoring_for
 from motionformer.training.recipe import AugmentationPart, DataPart, Recipe
+from motionformer.video.decode import check_decoder
 from motionformer.video.transforms import (
     ColourJitter,
     RandAugment,
@@ -60,6 +61,7 @@ def open_sources(recipe: Recipe) -> tuple[Source, Source]:
     """The training and the validation data of a recipe; validation is read with the classes of training, and need not
     show them all."""
     data = recipe.data
+    check_decoder(data.decoder)
     train = _open(data.train, data, data.train_split, data.train_clips)
     several = scoring_for(train.labels) == "sigmoid"
     names = None if isinstance(train.class_names, Mapping) else train.class_names
@@ -138,12 +140,12 @@ class VideoSource:
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         _refuse_small_jitter(recipe, spec)
         transform = _train_transform(recipe.augmentation, spec, self.class_names)
-        reader = ClipReader(train_sampler(spec), (transform,), recipe.data.decoder)
+        reader = ClipReader(spec, sampler=train_sampler(spec), transforms=(transform,))
         return ClipDataset(self.annotations, reader, seed=recipe.seed)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         """One clip from the middle of each video, centre crop: nothing is drawn."""
-        reader = ClipReader(middle_sampler(spec), (eval_transform(spec),), recipe.data.decoder)
+        reader = ClipReader(spec, sampler=middle_sampler(spec), crops=("centre",))
         return ClipDataset(self.annotations, reader)
 
 

@@ -9,7 +9,7 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from motionformer.data.plain_list import writable_name
+from motionformer.data.lists import writable_name
 from motionformer.data.record import SEPARATOR, Annotations, Record, classes_of, shown_classes
 from motionformer.errors import AnnotationError
 from motionformer.training.dealing import by_file, by_piece, count_held, deal

@@ -30,8 +30,8 @@ from motionformer.experiments.lra.examples import (
 )
 from motionformer.experiments.lra.model import SequenceClassifier
 from motionformer.experiments.lra.tasks import Task
-from motionformer.files import write_atomically
 from motionformer.models.motionformer import evaluating
+from motionformer.runs import write_atomically
 
 Row = dict[str, float | int]
 EPSILON = 1e-6

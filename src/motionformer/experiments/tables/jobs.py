@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.evaluation.intervals import show_share
-from motionformer.experiments.tables.experiments import Experiment, Row
+from motionformer.experiments.tables import Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
+from motionformer.inference.metrics import show_share
 from motionformer.models.variants import VARIANTS
 from motionformer.training.advice import BASIS, Wishes, config_changes
 from motionformer.training.finetune import FineTuning, plan_finetune, write_lists

@@ -1,0 +1,51 @@
+"""One logger, `motionformer`: messages of a running job, and warnings.
+
+Commands show it on stderr; a program configures it as any other logger.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from motionformer.distributed import is_rank_zero
+
+logger = logging.getLogger("motionformer")
+
+
+@contextmanager
+def show_messages(level: int | None = logging.INFO) -> Iterator[None]:
+    """Show the package's messages on stderr inside the block: all on rank zero, warnings of every other rank.
+
+    Args:
+        level: lowest level to show; `None` shows errors only.
+    """
+    handler = _PlainHandler()
+    shown = logging.ERROR if level is None else level
+    handler.setLevel(shown if is_rank_zero() else max(shown, logging.WARNING))
+    before, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(min(shown, logging.WARNING))
+    logger.propagate = False  # a program that runs a command in its own process has handlers of its own
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logger.propagate = propagate
+
+
+class _PlainHandler(logging.Handler):
+    """Messages as they are, by rich, above a progress bar that may be running; paths are not wrapped or coloured."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+            text = self.format(record)
+            if record.levelno >= logging.WARNING:
+                console.print(f"{record.levelname.lower()}: {text}", style="yellow")
+            else:
+                console.print(text)
+        except Exception:
+            self.handleError(record)
