@@ -28,6 +28,7 @@ from motionformer.attention import KERNELS, SCHEMES, LayerRecord, contract, regi
 from motionformer.attention.contract import UnknownKindError
 from motionformer.attention.projection import project_qkv
 from motionformer.cli import app
+from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import MotionformerError
 from motionformer.models.block import Block
 from motionformer.models.costs import measure, paper_macs
@@ -113,7 +114,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny(**changes: Any) -> Motionformer:
-    return create_model("motionformer-tiny", depth=2, num_classes=3, **CLIP, **changes).eval()
+    return create_model("motionformer-tiny", **{"depth": 2, "num_classes": 3, **CLIP, **changes}).eval()
 
 
 MINE = {"attention": "window", "kernel": {"kind": "sharp", "options": {"sharpness": 3.0}}}
@@ -210,6 +211,73 @@ class TestMaps:
         models = {"window": tiny(attention="window"), "joint": tiny(attention="joint")}
         found = compare(models, frames_of(8), at=(12.0, 12.0), frame=0, layer=0)
         assert [one.scheme for one in found.traces] == ["window", "joint"]
+
+
+class TestCommands:
+    """Every command that takes a scheme or a kernel, on a model of both, saved as any other."""
+
+    @pytest.fixture
+    def model(self, tmp_path: Path) -> Path:
+        labels = tuple(CLASSES)
+        tiny(**MINE, num_classes=len(labels), labels=labels).save_pretrained(tmp_path / "mine")
+        tiny(attention="joint", num_classes=len(labels), labels=labels).save_pretrained(tmp_path / "joint")
+        return tmp_path / "mine"
+
+    def run(self, *words: object) -> Any:
+        out = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        assert out.exit_code == 0, out.output
+        return out
+
+    def test_info_of_its_weights(self, model: Path) -> None:
+        report = json.loads(self.run("info", model, "--json").stdout)
+        assert (report["attention"], report["kernel"]) == ("window", "sharp")
+        assert report["gmacs_paper"] == round(paper_macs(load_model(model).config) / 1e9, 3)
+        assert report["config"]["kernel"]["options"] == {"sharpness": 3.0}
+
+    def test_trace_and_its_comparison(self, model: Path) -> None:
+        words = ["--at", "12,12", "--frame", 0, "--layer", 0, "--compare", model.parent / "joint", "--json"]
+        mine, joint = json.loads(self.run("trace", "motion:easy/3", "--model", model, *words).stdout)
+        assert (mine["scheme"], joint["scheme"]) == ("window", "joint")
+        seen = [[frame["mass"] > 0 for frame in one["tracks"][0]["token_frames"]] for one in (mine, joint)]
+        assert seen == [[True, True, False, False], [True, True, True, True]]  # frames at most one from the query's
+
+    def test_export(self, model: Path, tmp_path: Path) -> None:
+        self.run("export", model, tmp_path / "mine.pt2")
+        metadata = json.loads((tmp_path / "mine.pt2.json").read_text())
+        assert (metadata["attention"], metadata["kernel"]) == ("window", "sharp")
+        clip = torch.randn(2, 3, 8, 24, 24)
+        program = torch.export.load(tmp_path / "mine.pt2").module()
+        torch.testing.assert_close(program(clip), load_model(model)(clip), atol=1e-5, rtol=1e-5)
+
+    def test_compare_of_results(self, model: Path, tmp_path: Path) -> None:
+        for one in (model, model.parent / "joint"):
+            self.run("evaluate", one, "motion:easy:8", "--output", tmp_path / f"of-{one.name}")
+        found = json.loads(self.run("compare", tmp_path / "of-joint", tmp_path / "of-mine", "--json").stdout)
+        assert found["videos"] == 8
+
+    def test_train_plans_a_recipe_of_both(self, tmp_path: Path) -> None:
+        changes = {**MINE, "attention_options": {"radius": 2}, "depth": 1}
+        recipe = make_recipe(
+            {
+                "name": "mine",
+                "model": {"variant": "motionformer-tiny", "changes": changes},
+                "data": {"train_clips": 8, "val_clips": 8},
+                "global_batch": 4,
+                "output": str(tmp_path / "run"),
+            }
+        )
+        (tmp_path / "mine.yaml").write_text(recipe.to_yaml())
+        plan = json.loads(self.run("train", tmp_path / "mine.yaml", "--dry-run", "--json").stdout)
+        expected = measure(build_config(recipe, len(CLASSES)))
+        assert plan["model"]["parameters"] == expected.parameters
+        assert plan["model"]["multiply_adds"] == expected.macs
+
+    def test_finetune_plans_both(self, tmp_path: Path) -> None:
+        write_videos(tmp_path / "videos", "easy", 16, frames=8, size=32)
+        words = ["finetune", tmp_path / "videos", "--attention", "window", "--plan", "--json"]
+        plan = json.loads(self.run(*words, "model.changes.kernel.kind=sharp").stdout)
+        changes = plan["recipe"]["model"]["changes"]
+        assert (changes["attention"], changes["kernel"]["kind"]) == ("window", "sharp")
 
 
 class TestUses:

@@ -3,18 +3,28 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from motionformer import ModelConfig, Motionformer, create_model
+from motionformer import (
+    ModelConfig,
+    Motionformer,
+    create_model,
+    list_models,
+    list_weights,
+    load_model,
+    record_attention,
+)
 from motionformer.errors import ClipSizeError, UnknownModelError
 from motionformer.models import VARIANTS, KernelConfig, model_config
 from motionformer.models.block import StochasticDepth
 from motionformer.models.tokens import JointPositions, SeparatePositions, Tokens, resize_space, resize_time
 from motionformer.models.variants import adapt_config
+from motionformer.weights import RELEASED, load_model_with_report
 from tests.literal.trajectory import literal_model
 
 
@@ -277,3 +287,51 @@ def test_every_gradient_has_memory_of_its_own(name: str, batch: int) -> None:
 def test_a_clip_that_would_be_cut_off_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ClipSizeError, match=message):
         create_model("motionformer-tiny", **change)
+
+
+class TestTimmHabits:
+    def test_forward_features_are_what_the_head_reads(self) -> None:
+        model = create_model("motionformer-tiny").eval()
+        x = clip()
+        tokens = model.forward_features(x)
+        assert torch.equal(model.head(model.readout(tokens, model.tokens.grid(x))), model(x))
+
+    def test_another_classifier(self, tmp_path: Path) -> None:
+        model = create_model("motionformer-tiny", hidden_head=True).double().eval()
+        before = model.state_dict()
+        model.reset_classifier(2, labels=["left", "right"])
+        assert model(clip().double()).shape == (2, 2)
+        after = model.state_dict()
+        kept = [name for name in before if not name.startswith("head.classifier")]
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in kept)
+        assert after["head.classifier.weight"].dtype == torch.float64
+        assert 0.01 < after["head.classifier.weight"].std() < 0.03
+        assert not after["head.classifier.bias"].any()
+        assert not model.head.training
+        model.float().save_pretrained(tmp_path)
+        assert load_model(tmp_path).config.labels == ("left", "right")
+        model.reset_classifier({"verb": 3, "noun": 4})
+        assert {name: logits.shape[1] for name, logits in model(clip()).items()} == {"verb": 3, "noun": 4}
+        assert model.config.labels is None
+        model.reset_classifier(0)
+        assert model(clip()).shape == (2, 96)
+        with pytest.raises(ValueError, match="1 labels for 2 classes"):
+            model.reset_classifier(2, labels=["left"])
+
+    def test_names(self) -> None:
+        assert list_models() == sorted(VARIANTS)
+        assert list_models("*-tiny") == ["divided-tiny", "joint-tiny", "motionformer-tiny"]
+        assert list_models("nothing*") == []
+        assert list_weights() == ["motion-tiny", *RELEASED]
+        assert list_weights("ek_*") == [name for name in RELEASED if name.startswith("ek_")]
+
+    def test_short_texts_of_results(self) -> None:
+        model, report = load_model_with_report("motion-tiny", num_classes=3)
+        assert repr(report) == "LoadReport('motion-tiny': 76 tensors loaded, 0 resized, 2 reset, 0 dropped)"
+        assert repr(model.training_data.train) == "VideoSet(1 videos)"  # the benchmark, by its parameters
+        with record_attention(model) as records, torch.no_grad():
+            assert repr(records["blocks.0.attn"]) == "LayerRecord(space=None, prefix=None, time=None)"
+            model(clip(b=1))
+            text = "LayerRecord(space=[1, 4, 144, 4, 36], prefix=[1, 4, 1, 1, 145], time=[1, 4, 144, 4])"
+            assert repr(records["blocks.0.attn"]) == text

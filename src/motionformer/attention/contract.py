@@ -129,19 +129,29 @@ class AttentionKernel(nn.Module, ABC):
         return pooled * rearrange(visible, "b f -> b 1 1 f 1").to(pooled.dtype)
 
 
-@dataclass
+@dataclass(repr=False)
 class LayerRecord:
     """What one attention layer did in its last forward pass, as `record_attention` gives it.
 
     Lists hold what each call of a kernel answered, chunk by chunk of the queries; the properties join them.
+
+    Example:
+        >>> with record_attention(JointAttention(64, num_heads=4)) as records:
+        ...     records[""]
+        LayerRecord(space=None, prefix=None, time=None)
     """
 
     space_chunks: list[Tensor] = field(default_factory=list)
     prefix_chunks: list[Tensor] = field(default_factory=list)
     time_chunks: list[Tensor] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        parts = {"space": self.space if self.space_chunks else None, "prefix": self.prefix, "time": self.time}
+        shapes = (f"{name}={None if part is None else list(part.shape)}" for name, part in parts.items())
+        return f"LayerRecord({', '.join(shapes)})"
+
     def clear(self, *of_hook: Any) -> None:
-        """Forget the pass before; called when the layer is."""
+        """Forget the previous forward pass; called before each."""
         for chunks in (self.space_chunks, self.prefix_chunks, self.time_chunks):
             chunks.clear()
 

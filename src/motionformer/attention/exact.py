@@ -63,7 +63,8 @@ class SpaceTimeNormAttention(ExactAttention):
         dropout: of the attention weights, in training.
 
     Example:
-        >>> create_model("motionformer-tiny", kernel="norm_st")  # doctest: +SKIP
+        >>> create_model("motionformer-tiny", kernel="norm_st").config.kernel.kind
+        'norm_st'
     """
 
     def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:

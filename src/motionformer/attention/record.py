@@ -19,10 +19,26 @@ from motionformer.attention.temporal import TemporalPooling, Visible
 
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
-    """Record every attention layer inside `model`, by name, for one forward pass (memory: all n × n maps).
+    """Record every attention layer inside `model` for as long as the `with` block lasts (memory: all n × n maps).
 
     A model that computes activations again for its backward pass (`recompute`, `checkpointing`) is recorded under
     `torch.no_grad()` only: that second pass would be recorded too.
+
+    Args:
+        model: a `Motionformer`, or any module with attention layers inside.
+
+    Returns:
+        What each layer did in the last forward pass, by its name in `model`.
+
+    Raises:
+        ValueError: there is no attention layer inside.
+
+    Example:
+        >>> model = create_model("motionformer-tiny").eval()
+        >>> with torch.no_grad(), record_attention(model) as records:
+        ...     logits = model(torch.randn(1, 3, 8, 48, 48))
+        >>> records["blocks.3.attn"].time.shape  # heads, queries, frames
+        torch.Size([1, 4, 144, 4])
     """
     repeats = any(_computes_twice(module) for module in model.modules())
     records: dict[str, LayerRecord] = {}
@@ -55,7 +71,6 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
 
 
 def _computes_twice(module: nn.Module) -> bool:
-    """A layer says so itself, a model in its configuration."""
     return bool(getattr(module, "recompute", False) or getattr(getattr(module, "config", None), "checkpointing", False))
 
 

@@ -155,7 +155,8 @@ class TemporalAverage(TemporalPooling):
     """The paper's `Avg_T` ablation: the plain mean of the trajectory. No parameters.
 
     Example:
-        >>> TrajectoryAttention(64, num_heads=4, time=TemporalAverage())  # doctest: +SKIP
+        >>> TrajectoryAttention(64, num_heads=4, time=TemporalAverage()).time
+        TemporalAverage()
     """
 
     def forward(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b n c"]:

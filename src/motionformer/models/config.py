@@ -34,7 +34,9 @@ class KernelConfig:
         options: options that a kernel of your own declares.
 
     Example:
-        >>> create_model("motionformer-tiny", kernel=KernelConfig("orthoformer", num_prototypes=16))  # doctest: +SKIP
+        >>> model = create_model("motionformer-tiny", kernel=KernelConfig("orthoformer", num_prototypes=16))
+        >>> model.blocks[0].attn.kernel.num_prototypes
+        16
     """
 
     kind: str = field(default="exact", metadata={"registry": KERNELS})

@@ -116,8 +116,8 @@ def load_model_with_report(
 
     Example:
         >>> model, report = load_model_with_report("motion-tiny", frames=16)
-        >>> report.loaded
-        60
+        >>> report
+        LoadReport('motion-tiny': 78 tensors loaded, 1 resized, 0 reset, 0 dropped)
     """
     checkpoint = read_checkpoint(find_weights(source))
     report = LoadReport(str(source))
