@@ -169,7 +169,7 @@ def kept_score(results: dict[str, Any]) -> float:
 
 EPOCHS = 10
 """A quarter of what `finetune` takes from random weights: a table is many runs."""
-OF_THE_ROW = ("attention", "attend", "time", "tubelet", "positions", "project_values")
+OF_THE_ROW = ("attention", "kernel", "time", "tubelet", "positions", "project_values")
 """What a row decides about the model."""
 
 
