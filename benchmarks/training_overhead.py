@@ -20,12 +20,12 @@ from lightning.pytorch import Callback
 from torch import Tensor, nn
 
 from motionformer.data import Visit
-from motionformer.training.datamodule import VideoDataModule, collate_batch
+from motionformer.training.datamodule import VideoDataModule, _collate_batch
 from motionformer.training.model import build_model
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import Prepared, prepare
-from motionformer.training.trainer import make_trainer
+from motionformer.training.trainer import make_trainer, quiet_lightning
 
 
 class Stopwatch(Callback):
@@ -110,7 +110,7 @@ def load(recipe: Recipe, prepared: Prepared) -> list[tuple[Tensor, Tensor]]:
     size = recipe.global_batch
     made = []
     for i in range(prepared.plan.steps_per_epoch):
-        batch = collate_batch([items[Visit(0, j)] for j in range(i * size, (i + 1) * size)])
+        batch = _collate_batch([items[Visit(0, j)] for j in range(i * size, (i + 1) * size)])
         made.append((batch["clip"], batch["label"]))
     return made
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from motionformer import load_model
 from motionformer.data import open_dataset
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import AnnotationError, OutputError, RecipeError
-from motionformer.finetune import FinetunePlan, plan_finetune
+from motionformer.finetune import FinetunePlan, finetune, plan_finetune
 from motionformer.finetune.options import (
     BASIS,
     FinetuneOptions,
@@ -28,7 +29,7 @@ from motionformer.models.config import ModelConfig
 from motionformer.models.training_data import TrainingData
 from motionformer.models.variants import VARIANTS, create_model
 from motionformer.training.model import build_config, build_model
-from motionformer.training.recipe import Recipe, make_recipe
+from motionformer.training.recipe import Recipe, load_recipe, make_recipe
 from motionformer.training.run import _held_out_overlap
 from motionformer.training.sources import VideoSource, describe_mirroring, open_sources
 from tests.weights.test_image import timm_weights
@@ -446,3 +447,35 @@ def test_held_out_videos_that_were_trained_on_are_counted(tmp_path: Path) -> Non
     found = _held_out_overlap((VideoSource(train), VideoSource(val)), start)
     assert found == {"videos": len(val), "run": 0, "start": len(val)}
     assert _held_out_overlap((VideoSource(val), VideoSource(val)), None)["run"] == len(val)
+
+
+def test_from_python_with_the_names_of_other_functions(videos: Path, tmp_path: Path) -> None:
+    result = finetune(
+        videos,
+        tmp_path / "run",
+        epochs=1,
+        size=16,
+        frames=2,
+        batch_size=16,
+        num_workers=0,
+        device="cpu",
+        precision="bf16",
+        overrides=["model.changes.depth=1", "model.changes.dim=16", "model.changes.num_heads=2"],
+        quiet=True,
+    )
+    recipe = load_recipe(tmp_path / "run" / "recipe.yaml")
+    assert (recipe.global_batch, recipe.data.workers, recipe.epochs) == (16, 0, 1)
+    assert (recipe.engine.accelerator, recipe.engine.precision) == ("cpu", "bf16-mixed")
+    assert load_model(result.model).config.input.frames == 2
+    assert repr(result).startswith(f"TrainingResult(folder={result.folder!r}, model=")
+    assert len(repr(result)) < 500
+
+
+def test_options_of_a_recipe_by_their_shared_names() -> None:
+    recipe = make_recipe({"name": "x", "output": "a"})
+    assert recipe.with_options() == recipe
+    changed = recipe.with_options(output=Path("b"), batch_size=8, num_workers=3, device="cuda:1", precision="16")
+    assert (changed.output, changed.global_batch, changed.data.workers) == ("b", 8, 3)
+    assert (changed.engine.accelerator, changed.engine.devices, changed.engine.precision) == ("gpu", "1,", "16-mixed")
+    with pytest.raises(RecipeError, match=r"global_batch \(0\) must be at least 1"):
+        recipe.with_options(batch_size=0)

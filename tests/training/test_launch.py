@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from motionformer.distributed import Launcher
+from motionformer.errors import LaunchError
 from motionformer.training.recipe import EnginePart
+from motionformer.training.trainer import _devices_and_nodes
 
 TINY = [
     *("data.train_clips=16", "data.val_clips=8", "data.workers=0", "global_batch=8", "epochs=1", "schedule.warmup=0"),

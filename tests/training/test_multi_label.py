@@ -20,7 +20,7 @@ from motionformer.finetune import plan_finetune
 from motionformer.finetune.options import FinetuneOptions, Hardware
 from motionformer.finetune.split import _split_multi_label, note_shared_files, write_list
 from motionformer.inference import Predictor, evaluate, open_source, summarise
-from motionformer.inference.evaluation import model_fingerprint
+from motionformer.inference.overlap import model_fingerprint
 from motionformer.models import InputSpec
 from motionformer.models.config import ModelConfig
 from motionformer.models.variants import create_model
@@ -316,7 +316,7 @@ def test_what_cannot_be_trained_is_refused(videos: Path, tmp_path: Path) -> None
         open_sources(recipe_for(videos, tmp_path, f"data.train={one}"))
     grey = tmp_path / "grey.csv"
     grey.write_text(f"path,labels\n{videos}/08.mp4,\n")
-    with pytest.raises(RecipeError, match=r"no video of .*grey\.csv shows any class"):
+    with pytest.raises(RecipeError, match=r"no video of .*grey\.csv has a class"):
         open_sources(recipe_for(videos, tmp_path, f"data.val={grey}"))
     strange = tmp_path / "strange.csv"
     strange.write_text(f"path,labels\n{videos}/08.mp4,pink\n")

@@ -14,13 +14,19 @@ import torch
 from motionformer import load_model
 from motionformer.data.fingerprints import fingerprint_video
 from motionformer.data.motion import CLASSES, write_videos
-from motionformer.errors import AnnotationError, MotionformerError, NonFiniteLossError, RecipeError, TrainingError
+from motionformer.errors import (
+    AnnotationError,
+    MotionformerError,
+    NonFiniteLossError,
+    OutputError,
+    RecipeError,
+    TrainingError,
+)
 from motionformer.inference.metrics import wilson
 from motionformer.logging import show_messages
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import _Hashed, _write_checkpoint, is_intact, list_checkpoints
-from motionformer.training.logs import _CsvLogger
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import TrainingResult, prepare
@@ -247,19 +253,6 @@ def test_a_really_full_device(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="the disk is full"):
         _write_checkpoint({"weights": torch.zeros(100_000)}, file)
     assert not file.exists()
-
-
-def test_the_log_forgets_steps_that_will_be_done_again(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.csv"
-    log = _CsvLogger(file, 0)
-    for step in range(1, 6):
-        log.log_metrics({"loss": step / 10}, step)
-    log.log_metrics({"top1": 0.5}, 4)
-    log.save()
-    resumed = _CsvLogger(file, 4)
-    resumed.log_metrics({"loss": 7.0}, 5)
-    resumed.save()
-    assert file.read_text() == "step,loss,top1\n1,0.1,\n2,0.2,\n3,0.3,\n4,0.4,0.5\n5,7.0,\n"
 
 
 @pytest.mark.parametrize(

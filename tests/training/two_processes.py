@@ -24,5 +24,5 @@ def fail_sometimes(self: _MotionItems, visit: object) -> dict[str, object]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    _MotionItems.__getitem__ = fail_sometimes  # type: ignore[method-assign,assignment]
+    _MotionItems.__getitem__ = fail_sometimes  # type: ignore[method-assign]
     train(make_recipe(json.loads(sys.argv[1]), sys.argv[2:]), quiet=True)

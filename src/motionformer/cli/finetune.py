@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from motionformer.cli.options import Attention
+from motionformer.cli.options import Attention, MissingOption
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +68,7 @@ def finetune(
         int | None, typer.Option(min=1, help="Clips per step.", show_default="32; about 16 with few videos")
     ] = None,
     held_out: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of each class held out.")] = 0.2,
-    missing: Annotated[Literal["error", "drop"], typer.Option(help="Listed videos that do not exist.")] = "error",
+    missing: MissingOption = "error",
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the weights and the order.")] = 0,
     name: Annotated[str, typer.Option(help="Of the run.", show_default="that of the folder or list")] = "",
     output: Annotated[str, typer.Option(help="Run folder.", show_default="runs/NAME")] = "",

@@ -54,15 +54,10 @@ class CheckpointCallback(Checkpoint):
         self.flush()  # these steps will not be logged again
         trainer.save_checkpoint(checkpoint_file(self.folder, trainer.global_step))
         if trainer.is_global_zero:
-            best = best_validation(cast(Any, trainer.lightning_module)) if self.keep_best else None
+            best = cast(Any, trainer.lightning_module).best_validation if self.keep_best else None
             for file in list_checkpoints(self.folder)[self.keep :]:
                 if best is None or step_of(file) != best["step"]:
                     _remove(file)
-
-
-def best_validation(module: Any) -> dict[str, int | float] | None:
-    """The entry of the history with the best metric; of equal ones, the lower loss."""
-    return max(module.history, key=lambda entry: (entry[module.objective.best], -entry["loss"]), default=None)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

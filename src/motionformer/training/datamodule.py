@@ -15,7 +15,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from motionformer.data import Failure, collate_clips
+from motionformer.data import collate_clips
 from motionformer.data.datasets import EpochSampler, Visit
 from motionformer.distributed import Rank
 from motionformer.errors import RecipeError
@@ -68,20 +68,16 @@ class VideoDataModule(LightningDataModule):
             items,
             batch_sampler=batches,
             num_workers=workers,
-            collate_fn=collate_batch,
+            collate_fn=_collate_batch,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),
         )
 
 
-def collate_batch(items: list[dict[str, Any]]) -> Batch:
+def _collate_batch(items: list[dict[str, Any]]) -> Batch:
     """`collate_clips` with failures as plain values: Lightning traverses batches and fails on frozen dataclasses."""
     batch = collate_clips(items)
     return {**batch, "failed": [asdict(failure) for failure in batch["failed"]]}
-
-
-def failures_of(batch: Batch) -> list[Failure]:
-    return [Failure(**values) for values in batch["failed"]]
 
 
 def _to(value: Any, device: torch.device) -> Any:

@@ -7,8 +7,6 @@ are dropped. Lightning's own CSV logger deletes the file of a run that resumes, 
 import csv
 import importlib.util
 import io
-import logging
-import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -17,21 +15,22 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
 from motionformer.distributed import is_rank_zero
 from motionformer.errors import TrainingError
 from motionformer.inference.metrics import wilson
+from motionformer.logging import console
+from motionformer.logging import logger as log
 from motionformer.runs import write_atomically
 from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
 
-log = logging.getLogger("motionformer")
 METRICS = "metrics.csv"
 _SECONDS_BETWEEN_WRITES = 5.0
 _SECONDS_BETWEEN_MESSAGES = 30.0
+_SECONDS_BETWEEN_REFRESHES = 0.2
 
 
 def make_loggers(recipe: Recipe, steps_done: int) -> list[Logger]:
@@ -67,9 +66,8 @@ class Progress(Callback):
         self._first_step, self._train_started = 0, self._started
         self._validations, self._validation_seconds, self._validation_started = 0, 0.0, 0.0
         self._shown = self._started
-        console = Console(stderr=True)
-        shows_bar = not quiet and is_rank_zero() and sys.stderr.isatty() and not console.is_dumb_terminal
-        self._bar = _make_bar(console) if shows_bar else None
+        shows_bar = not quiet and is_rank_zero() and console.file.isatty() and not console.is_dumb_terminal
+        self._bar = _make_bar() if shows_bar else None
 
     @property
     def state_key(self) -> str:
@@ -96,8 +94,10 @@ class Progress(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if (batch_idx + 1) % self.plan.accumulation:
+            return
         step, now = trainer.global_step, time.monotonic()
-        if self._bar is not None and (now - self._shown > 0.2 or step == self.plan.total_steps):
+        if self._bar is not None and (now - self._shown > _SECONDS_BETWEEN_REFRESHES or step == self.plan.total_steps):
             self._shown = now
             self._update_bar(step, loss=f"loss {pl_module.last_loss:.4g}", left=self._left(step))
         elif self._bar is None and now - self._shown > _SECONDS_BETWEEN_MESSAGES:
@@ -108,8 +108,7 @@ class Progress(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._validation_started = time.monotonic()
         if self._bar is not None and self._bar.tasks:
-            self._bar.update(self._bar.task_ids[0], description="validation")
-            self._bar.refresh()
+            self._update_bar(trainer.global_step, description="validation")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         now = time.monotonic()
@@ -122,6 +121,8 @@ class Progress(Callback):
         log.info("%s: %s", where, scores)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._bar is not None:
+            self._update_bar(trainer.global_step, left="")
         self._stop()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -133,8 +134,8 @@ class Progress(Callback):
 
     def _update_bar(self, step: int, **fields: Any) -> None:
         assert self._bar is not None
-        description = f"epoch {self._epoch(step)}/{self.recipe.epochs}"
-        self._bar.update(self._bar.task_ids[0], completed=step, description=description, **fields)
+        fields = {"description": f"epoch {self._epoch(step)}/{self.recipe.epochs}", **fields}
+        self._bar.update(self._bar.task_ids[0], completed=step, **fields)
         self._bar.refresh()
 
     def _epoch(self, step: int) -> int:
@@ -161,7 +162,7 @@ class Progress(Callback):
         return f"{name} {value:.4g} (95 % CI {low:.3g}–{high:.3g})"
 
 
-def _make_bar(console: Console) -> ProgressBar:
+def _make_bar() -> ProgressBar:
     """One line of any width. Refreshed by its owner: a thread of its own could hold a lock when workers are forked."""
     return ProgressBar(
         TextColumn("{task.description}"),

@@ -23,7 +23,7 @@ from torchmetrics import Metric
 from motionformer.data import Failure, FailurePolicy
 from motionformer.errors import FailedVideosError, NonFiniteLossError, TrainingError
 from motionformer.models.motionformer import Motionformer
-from motionformer.training.datamodule import Batch, failures_of
+from motionformer.training.datamodule import Batch
 from motionformer.training.objectives import Mix, Tasks, by_task, draw_mix, find_objective
 from motionformer.training.plan import Plan, make_optimiser, make_schedule
 from motionformer.training.recipe import Recipe
@@ -59,7 +59,7 @@ class TrainingModule(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         step, part = self.trainer.global_step, batch_idx % self.plan.accumulation
         self._seed(step, part)
-        self._count(self.train_failures, failures_of(batch))
+        self._count(self.train_failures, batch["failed"])
         loss = self._loss(batch, step, part)
         value = loss.detach()
         if not torch.isfinite(value):
@@ -76,8 +76,7 @@ class TrainingModule(LightningModule):
         self._seed(0, 0)  # randomly drawn prototypes are the same in every validation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        failures = failures_of(batch)
-        self._count(self.val_failures, failures)
+        failures = self._count(self.val_failures, batch["failed"])
         metrics = self._metrics()
         if len(batch["index"]):
             logits, label = by_task(self.model(batch["clip"])), by_task(batch["label"])
@@ -105,6 +104,11 @@ class TrainingModule(LightningModule):
         self.history.append({"epoch": epoch, "step": step, **scores})
         self._write({"epoch": epoch, **{f"val/{name}": value for name, value in scores.items()}}, step)
 
+    @property
+    def best_validation(self) -> dict[str, int | float] | None:
+        """The entry of the history with the best metric; of equal ones, the lower loss."""
+        return max(self.history, key=lambda entry: (entry[self.objective.best], -entry["loss"]), default=None)
+
     def configure_optimizers(self) -> Any:
         optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr, self.new)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(self.recipe.schedule, self.plan))
@@ -129,8 +133,8 @@ class TrainingModule(LightningModule):
                 f"batches per step; now there would be {self.plan.accumulation}. Resume with as many devices as before."
             )
         self.history = list(ours["history"])
-        self._count(self.train_failures, [Failure(**values) for values in ours["train_failures"]])
-        self._count(self.val_failures, [Failure(**values) for values in ours["val_failures"]])
+        self._count(self.train_failures, ours["train_failures"])
+        self._count(self.val_failures, ours["val_failures"])
 
     def _loss(self, batch: Batch, step: int, part: int) -> Tensor:
         if not len(batch["index"]):
@@ -198,17 +202,19 @@ class TrainingModule(LightningModule):
             return
         for policy in (self.train_failures, self.val_failures):
             gathered: list[Any] = [None] * self.trainer.world_size
-            torch.distributed.all_gather_object(gathered, list(policy.failures.values()))
+            torch.distributed.all_gather_object(gathered, [asdict(failure) for failure in policy.failures.values()])
             for failures in gathered:
                 self._count(policy, failures)
 
-    def _count(self, policy: FailurePolicy, failures: list[Failure]) -> None:
+    def _count(self, policy: FailurePolicy, failed: list[dict[str, Any]]) -> list[Failure]:
         """More failures than the accepted share end the run."""
+        failures = [Failure(**values) for values in failed]
         try:
             policy.count(failures)
         except FailedVideosError as error:
             part = "training" if policy is self.train_failures else "validation"
             raise TrainingError(f"{self.recipe.folder}: {part}: {error} The share is data.max_failed_share.") from error
+        return failures
 
 
 def _shard(model: Motionformer, mesh: DeviceMesh) -> None:

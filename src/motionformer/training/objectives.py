@@ -30,7 +30,7 @@ ONE = "label"
 
 
 @runtime_checkable
-class Objective(Protocol):
+class _Objective(Protocol):
     """A loss and the metrics that go with it."""
 
     @property
@@ -145,7 +145,7 @@ class _MultiLabel:
 
 
 class _MeanAveragePrecision(Metric):
-    """`evaluation.metrics.mean_average_precision` of all clips of all processes."""
+    """`inference.metrics.mean_average_precision` of all clips of all processes."""
 
     higher_is_better = True
     full_state_update = False
@@ -175,7 +175,7 @@ class _MeanAveragePrecision(Metric):
         return torch.tensor(mean, dtype=torch.float64)
 
 
-def find_objective(config: ModelConfig) -> Objective:
+def find_objective(config: ModelConfig) -> _Objective:
     """The objective for the model's `scoring`."""
     if config.scoring == "softmax":
         return _SingleLabel(config.num_classes)

@@ -31,7 +31,6 @@ from motionformer.training.card import describe_environment, describe_model, rea
 from motionformer.training.checkpoints import (
     DISK_IS_FULL,
     CheckpointCallback,
-    best_validation,
     checkpoint_file,
     discard_after,
     disk_error,
@@ -227,7 +226,7 @@ def _train(recipe: Recipe, quiet: bool) -> TrainingResult:
 def _finish(
     recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer
 ) -> TrainingResult:
-    best = best_validation(module)
+    best = module.best_validation
     assert best is not None, "a run ends with a validation"
     saved = recipe.folder / CHECKPOINTS
     kept, checkpoint = module.history[-1], None

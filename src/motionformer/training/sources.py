@@ -145,13 +145,13 @@ class VideoSource:
         return ClipDataset(self.annotations, reader, seed=recipe.seed)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        """One clip from the middle of each video, centre crop: nothing is drawn."""
+        """One clip from the middle of each video, centre crop: deterministic."""
         reader = ClipReader(spec, sampler=middle_sampler(spec), crops=("centre",))
         return ClipDataset(self.annotations, reader)
 
 
 @dataclass(frozen=True)
-class MotionSource:
+class _MotionSource:
     """The built-in benchmark. Its clips depend on level, split and index only; `recipe.seed` changes none of them."""
 
     clips: MotionClips
@@ -229,7 +229,7 @@ def _open(where: str, data: DataPart, split: str, num_clips: int, names: tuple[s
     kind = cast(Kind, data.kind)  # `open_source` checks it
     chosen = split if motion else split or None
     source = open_source(where, kind, split=chosen, root=data.root or None, class_names=names, num_clips=num_clips)
-    return MotionSource(source) if isinstance(source, MotionClips) else VideoSource(source)
+    return _MotionSource(source) if isinstance(source, MotionClips) else VideoSource(source)
 
 
 def _train_transform(part: AugmentationPart, spec: InputSpec, names: ClassNames) -> Any:
