@@ -25,7 +25,7 @@ from motionformer.cli import app
 from motionformer.errors import RecipeError
 from motionformer.inference.overlap import model_fingerprint
 from motionformer.training.model import build_config
-from motionformer.training.recipe import Recipe, load_recipe, make_recipe, write_recipe
+from motionformer.training.recipe import Recipe, load_recipe, make_recipe
 
 PERFORMER = {"kind": "performer", "num_features": 16}
 OLD = pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")
@@ -119,7 +119,7 @@ def test_a_recipe_of_before(tmp_path: Path) -> None:
         assert make_recipe(recipe_of(attend=PERFORMER)) == new
     assert build_config(new, 3).kernel == KernelConfig("performer", num_features=16)
     file = tmp_path / "recipe.yaml"  # as in a run's folder
-    write_recipe(new, file)
+    file.write_text(new.to_yaml())
     file.write_text(file.read_text().replace("kernel:", "attend:"))
     with warns("`model.changes.attend`", "`model.changes.kernel`"):
         assert load_recipe(file) == new
