@@ -73,6 +73,7 @@ def challenge_submission(
 
 
 def write_challenge(results: Results, file: Path, **levels: int) -> None:
+    """Write `challenge_submission(results, **levels)` as JSON to `file`."""
     submission = challenge_submission(results, **levels)
     write_atomically(file, lambda stream: stream.write(json.dumps(submission).encode()))
 

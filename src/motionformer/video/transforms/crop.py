@@ -1,7 +1,7 @@
 """Resizing that keeps the shape of the picture, cutting a rectangle out of all frames of a clip, and erasing one.
 
 Resizing is bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels are averaged and not skipped,
-so a 1080p file gives the clip that a 256-pixel copy of it would (docs/transforms.md).
+so a 1080p file gives the clip that a 256-pixel copy of it would (docs/video.md).
 """
 
 import math
