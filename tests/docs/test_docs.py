@@ -28,7 +28,11 @@ def blocks(page: Path, language: str) -> list[str]:
     return [code for name, words, code in found if name == language and "no-run" not in words]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT)))
+RUN_HERE = [p for p in PAGES if blocks(p, "python") and p.name != "tutorial.md"]
+"""The tutorial runs as a notebook (tests/examples/test_tutorial.py), with its commands."""
+
+
+@pytest.mark.parametrize("page", RUN_HERE, ids=lambda p: str(p.relative_to(ROOT)))
 def test_python_runs_as_printed(page: Path, tmp_path: Path) -> None:
     code = SETUP.get(str(page.relative_to(ROOT)), "") + "\n".join(blocks(page, "python"))
     code = code.replace("range(35)", "range(2)").replace("num_workers=4", "num_workers=0")
