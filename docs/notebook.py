@@ -1,6 +1,6 @@
 """Write examples/tutorial.ipynb from docs/tutorial.md: `python docs/notebook.py`, or `make notebook`.
 
-Python blocks and bash blocks marked `run` become cells that run; everything else is text, with links that work from examples/.
+Python blocks and bash blocks marked `run` become cells that run; everything else is text.
 """
 
 import re

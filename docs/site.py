@@ -1,8 +1,8 @@
 """Hooks of MkDocs: the navigation, the API reference, and the files outside docs/ that pages link to.
 
-Pages are written to be read in the repository, where README.md links to docs/… and pages link to ../README.md. On the site
-README is the first page, other Markdown of the root is a page, and any other file that a page links to (recipes, examples)
-is served as text. The reference has a page per public package, made from `__all__` and docstrings: nothing lists names again.
+Pages are written to be read in the repository, where README.md links to docs/… and pages link to ../README.md. On the
+site README is the first page, other Markdown of the root is a page, and any other file that a page links to (recipes,
+examples) is served as text. The reference has a page per public package, made from its `__all__` and docstrings.
 """
 
 import importlib
