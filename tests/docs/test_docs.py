@@ -48,6 +48,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem not in ("CHANGELOG", "decisions")], ids=lambda p: p.stem)
+def test_files_that_are_named_exist(page: Path) -> None:
+    folders = "src|tests|docs|benchmarks|examples|recipes"
+    for name in re.findall(rf"`((?:{folders})/[a-z0-9_/.-]+\.[a-z0-9]+)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists(), name
+
+
 def commands() -> Iterator[tuple[str, ...]]:
     """Every command there is, by its words."""
     for name, command in typer.main.get_command(app).commands.items():
