@@ -25,7 +25,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         *("weights", "blocks", "method", "CONTRIBUTING", "CHANGELOG"),
     ),
     "Commands": ("commands/*",),
-    "Reference": ("compatibility", "reference/index", "reference/*"),
+    "Reference": ("reference/index", "reference/*", "compatibility"),
     "Results": (
         *("results", "reproduction", "fidelity", "benchmarks", "motion-benchmark", "lra", "davis", "decisions"),
     ),
@@ -101,7 +101,7 @@ def reference_pages() -> dict[str, str]:
     names = ", ".join(f"[`{name}`][motionformer.{name}]" for name in motionformer.__all__)
     about = (motionformer.__doc__ or "").split("\n\n")[0]
     pages["reference/index.md"] = f"# motionformer\n\n{about}\n\n`from motionformer import …`: {names}.\n\n{rest}"
-    return pages
+    return {name: f"---\nsearch: {{boost: 4}}\n---\n\n{text}" for name, text in pages.items()}
 
 
 def public_packages() -> list[str]:
