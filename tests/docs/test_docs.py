@@ -48,6 +48,10 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if p.stem not in ("CHANGELOG", "decisions")], ids=lambda p: p.stem)
 def test_files_that_are_named_exist(page: Path) -> None:
     folders = "src|tests|docs|benchmarks|examples|recipes"
