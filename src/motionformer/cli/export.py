@@ -37,7 +37,7 @@ def export(
     """
     from dataclasses import replace
 
-    from motionformer.cli.convert import read_labels
+    from motionformer.cli.options import read_class_names
     from motionformer.errors import ExportError
     from motionformer.export import export_model
     from motionformer.export.write import find_format
@@ -50,7 +50,7 @@ def export(
     with err.status("loading") as status:
         network = load_model(model, frames=frames, size=size)
         if labels is not None:
-            names = read_labels(labels, network.config.num_classes)
+            names = read_class_names(labels, network.config.num_classes)
             network.config = replace(network.config, labels=names)
         status.update("tracing, writing and checking")
         report = export_model(network, target)

@@ -1,5 +1,7 @@
-"""How to get what an extra of this package brings. Not by the package's name: nothing is published under it, and what
-somebody publishes under it one day is not this."""
+"""Which extra of this package a missing dependency belongs to, and the command that installs it.
+
+Never by the package's bare name: it is not on a package index, and what is published there one day may be another.
+"""
 
 import json
 import shlex
@@ -8,6 +10,21 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 PACKAGE = "motionformer"
+EXTRA_OF = {
+    "lightning": "train",
+    "torchmetrics": "train",
+    "omegaconf": "train",
+    "tensorboard": "train",
+    "matplotlib": "train",
+    "jinja2": "train",
+    "starlette": "app",
+    "uvicorn": "app",
+    "PIL": "app",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
+}
+"""By the name of the module that could not be imported."""
 
 
 def install_command(extra: str) -> str:
@@ -20,7 +37,7 @@ def install_command(extra: str) -> str:
         Of a checkout: `pip install -c constraints.txt -e '/path[train]'`. Of a wheel, an address or a repository: that
         again (PEP 508's `name @ address`). Otherwise, or where that file is gone: the packages by their own names.
     """
-    return _of_source(extra, _source()) or _shell("pip", "install", *requirements_of(extra))
+    return _of_source(extra, _source()) or shlex.join(["pip", "install", *requirements_of(extra)])
 
 
 def requirements_of(extra: str) -> list[str]:
@@ -64,12 +81,8 @@ def _of_source(extra: str, source: dict[str, object]) -> str | None:
     if isinstance(folder, dict) and local is not None:
         constraints = local / "constraints.txt"
         pinned = ["-c", str(constraints)] if constraints.is_file() else []
-        return _shell("pip", "install", *pinned, *(["-e"] if folder.get("editable") else []), f"{local}[{extra}]")
+        return shlex.join(["pip", "install", *pinned, *(["-e"] if folder.get("editable") else []), f"{local}[{extra}]"])
     if isinstance(version, dict):
         url = f"{version.get('vcs', 'git')}+{url}@{version.get('commit_id', 'HEAD')}"
     part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
-    return _shell("pip", "install", f"{PACKAGE}[{extra}] @ {url}{part}")
-
-
-def _shell(*words: str) -> str:
-    return shlex.join(words)
+    return shlex.join(["pip", "install", f"{PACKAGE}[{extra}] @ {url}{part}"])

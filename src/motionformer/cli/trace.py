@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.many import ProtocolOption, protocol_value
+from motionformer.cli.options import ProtocolOption
 
 if TYPE_CHECKING:
     from motionformer.trace import Trace
@@ -32,28 +32,28 @@ TRACE_HELP = """Show where a model looks: the trajectory of a point, or what the
 
 CLIP is a video file, a folder of frames, or a built-in clip such as `motion:hard/12`, whose object is followed unless
 `--at` says otherwise and whose true path is drawn beside the expected one. `--frame` is a frame of the video, from 0;
-the model's clip is placed around it. `--out` says by its suffix what is written: png, pdf or svg (filmstrip), gif or
+the model's clip is placed around it. `--output` says by its suffix what is written: png, pdf or svg (filmstrip), gif or
 mp4 (clip), json (everything). A map that is near uniform has no path: none is drawn, and the table, the pictures and
 the JSON say so.
 
 **Examples**
 
-    motionformer trace clip.mp4 --model k400_motionformer_224_16x4 --at 160,120 --frame 45 --out trace.png
+    motionformer trace clip.mp4 --model k400_motionformer_224_16x4 --at 160,120 --frame 45 --output trace.png
 
-    motionformer trace clip.mp4 --model my-model --at 160,120 --layer all --head 3 --out trace.gif --out trace.json
+    motionformer trace clip.mp4 --model my-model --at 160,120 --layer all --output trace.gif --output trace.json
 
-    motionformer trace motion:hard/12 --model trajectory/ --compare joint/ --compare divided/ --out three.png
+    motionformer trace motion:hard/12 --model trajectory/ --compare joint/ --compare divided/ --output three.png
 
-    motionformer trace clip.mp4 --model my-model --what gradcam --label "playing tennis" --out evidence.png
+    motionformer trace clip.mp4 --model my-model --what gradcam --label "playing tennis" --output evidence.png
 
-    motionformer trace clip.mp4 --model my-model --what class-token --scale absolute --out class.png
+    motionformer trace clip.mp4 --model my-model --what class-token --scale absolute --output class.png
 """
 
 
 def trace(
     clip: Annotated[str, typer.Argument(help="Video, folder of frames, or motion:LEVEL/NUMBER.", show_default=False)],
     model: Annotated[str, typer.Option(help="A released name, or a folder or file of weights.", show_default=False)],
-    out: Annotated[list[Path] | None, typer.Option(help="File to write; may be given several times.")] = None,
+    output: Annotated[list[Path] | None, typer.Option(help="File to write; may be given several times.")] = None,
     at: Annotated[str | None, typer.Option(metavar="X,Y", help="The point to follow, in pixels of the frame.")] = None,
     frame: Annotated[int | None, typer.Option(help="Frame of the video that the point is in; else the middle.")] = None,
     layer: Annotated[str, typer.Option(help="last, all, mean, or a number from 0.")] = "last",
@@ -73,7 +73,7 @@ def trace(
     from motionformer.trace import trace as run
     from motionformer.trace.result import check_suffix
 
-    point, files = None if at is None else parse_point(at), out or []
+    point, files = None if at is None else parse_point(at), output or []
     for path in files:
         check_suffix(path)  # before the work, not after it
     traces = []
@@ -90,7 +90,7 @@ def trace(
                     head=head,
                     what=what.value,
                     label=label,
-                    protocol=protocol_value(protocol),
+                    protocol=protocol,
                     scale=scale.value,
                 )
             )

@@ -6,6 +6,7 @@ them alike: as keys by a mask, as candidates for prototypes and landmarks by the
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from einops import rearrange
@@ -23,6 +24,7 @@ from motionformer.attention import (
 )
 from motionformer.experiments.lra.tasks import Task
 from motionformer.models.block import MLP
+from motionformer.models.costs import step_peak
 
 DIM, NUM_HEADS, HIDDEN, DEPTH = 64, 2, 128, 2
 DROPOUT = 0.1
@@ -139,3 +141,78 @@ def make_attend(name: str, head_dim: int) -> Attend:
         known = ", ".join(("exact", "exact-stored", *KINDS)).replace("#", "R")
         raise ValueError(f"attend is one of {known} with a number for R; not {name!r}.")
     return KINDS[kind](int(number[0]), head_dim)
+
+
+LENGTH = 2048
+INVERSE_STEPS = 6
+CONVOLUTION = 35
+PUBLISHED = {"exact": 1.21, "performer-256": 0.49, "nystrom-128": 0.62, "orthoformer-64": 0.24}
+"""GFLOPs of the paper's table for the ListOps encoder."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One contestant: billions of multiply-adds here, in the paper (if it is there), and bytes of a training step."""
+
+    attend: str
+    gmacs: float
+    published: float | None
+    training_bytes: int | None
+
+
+def encoder_macs(attend: str, n: int = LENGTH) -> int:
+    """Multiply-adds of one sequence of n tokens through the encoder."""
+    projections = 4 * n * DIM * DIM
+    mlp = 2 * n * DIM * HIDDEN
+    norm = 5 * n * DIM
+    return DEPTH * (projections + mlp + 2 * norm + attention_macs(attend, n)) + norm
+
+
+def attention_macs(attend: str, n: int) -> int:
+    """Multiply-adds between the projections, all heads together."""
+    kind, _, rest = attend.partition("-")
+    if kind == "exact":
+        return 2 * n * n * DIM
+    r = int(rest.partition("-")[0])
+    if kind == "performer":  # features of queries and keys; what features read and give; the normaliser
+        return 4 * n * r * DIM + n * r * NUM_HEADS
+    between = r * r * DIM  # landmarks with landmarks
+    ends = 4 * n * r * DIM  # queries with prototypes, prototypes with keys, and values through both
+    if kind == "nystrom":
+        inverse = INVERSE_STEPS * 4 * NUM_HEADS * r**3
+        return ends + between + inverse + n * r * r * NUM_HEADS + CONVOLUTION * n * DIM
+    search = 2 * n * r * DIM
+    if rest.endswith("-improved"):  # one Lloyd step (nearest, then mean), the overlap, and its solution
+        return ends + search + 2 * n * r * DIM + between + NUM_HEADS * r**3 // 3 + between
+    return ends + search
+
+
+def compare_costs(attends: tuple[str, ...], *, memory_batch: int | None = 4) -> list[Cost]:
+    """A cost for each contestant; memory is left out when `memory_batch` is None (it takes seconds each)."""
+    return [
+        Cost(
+            attend,
+            encoder_macs(attend) / 1e9,
+            PUBLISHED.get(attend),
+            None if memory_batch is None else training_bytes(attend, memory_batch),
+        )
+        for attend in attends
+    ]
+
+
+def training_bytes(attend: str, batch: int = 4, n: int = LENGTH) -> int:
+    """Peak resident memory of one training step of the encoder beyond its weights, in a process of its own (Linux)."""
+    return step_peak(_STEP, attend, str(batch), str(n), str(DIM))
+
+
+_STEP = """
+import sys, torch
+from motionformer.experiments.lra.model import Encoder
+torch.set_num_threads(1)
+attend, batch, n, dim = sys.argv[1], *map(int, sys.argv[2:5])
+torch.manual_seed(0)
+encoder = Encoder(attend)
+def step(n=n):
+    encoder(torch.randn(batch, n, dim), torch.ones(batch, n, dtype=torch.bool)).square().mean().backward()
+step(256)  # libraries load their code on first use
+"""
