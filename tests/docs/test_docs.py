@@ -80,7 +80,7 @@ def test_the_options_a_page_names_exist(page: Path) -> None:
     assert mine, f"{page.name} is the page of no command"
     known = "".join(CliRunner().invoke(app, [*words, "--help"]).output for words in mine)
     for option in set(re.findall(r"`(--[a-z-]+)`", page.read_text(encoding="utf-8"))):
-        assert option in known, f"{page.stem} has no {option}"
+        assert re.search(rf"{option}(?![a-z-])", known), f"{page.stem} has no {option}"
 
 
 def test_the_documented_info_commands_run() -> None:
