@@ -30,7 +30,7 @@ def main() -> None:
         tab.set_input_files("#file", garbage)
         tab.wait_for_selector("#message:not([hidden])")
         settle(tab)
-        tab.screenshot(path=HERE / "serve-refused.png", full_page=True)
+        tab.screenshot(path=HERE / "serve-error.png", full_page=True)
         browser.close()
 
 

@@ -2,7 +2,7 @@
 
 Brightness, contrast, saturation and hue (a turn in the plane of colour differences, YIQ) each take a pixel x to
 `M x + b`. So any chain of them is one matrix and one pass over the clip, where a library that goes through HSV and
-clamps after every step needs ten times as long (docs/transforms.md). Pixels are clamped once, at the end.
+clamps after every step needs ten times as long (docs/video.md). Pixels are clamped once, at the end.
 """
 
 import math

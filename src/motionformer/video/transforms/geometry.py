@@ -1,7 +1,7 @@
 """Where a clip's pixels come from: resizing that keeps the shape of the picture, crops, erasing, mirroring.
 
 Resizing is bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels are averaged and not skipped,
-so a 1080p file gives the clip that a 256-pixel copy of it would (docs/transforms.md). Class names tell what mirroring
+so a 1080p file gives the clip that a 256-pixel copy of it would (docs/video.md). Class names tell what mirroring
 does to a label: two names that differ by left and right (or by clockwise and counter-clockwise) are twins.
 """
 
