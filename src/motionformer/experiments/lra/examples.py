@@ -140,7 +140,7 @@ def as_bytes(text: bytes, length: int) -> Tokens:
     return np.frombuffer(text[:length], np.uint8).astype(np.int16) + 1
 
 
-HASHED = 64
+_HASHED = 64
 """Examples of a split that are hashed, from the first to the last at equal distances."""
 
 
@@ -160,7 +160,7 @@ def fingerprint(splits: Splits) -> dict[str, str]:
 
 def _hash(examples: Examples) -> str:
     digest = sha256()
-    for place in np.linspace(0, len(examples) - 1, min(HASHED, len(examples))).astype(int).tolist():
+    for place in np.linspace(0, len(examples) - 1, min(_HASHED, len(examples))).astype(int).tolist():
         texts, label = examples[place]
         digest.update(f"{label} {[len(text) for text in texts]}".encode())
         for text in texts:
@@ -168,10 +168,10 @@ def _hash(examples: Examples) -> str:
     return f"{len(examples)} examples ({digest.hexdigest()[:12]})"
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def in_order(make: Callable[[int], T], count: int, workers: int) -> Iterator[T]:
+def in_order(make: Callable[[int], _T], count: int, workers: int) -> Iterator[_T]:
     """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
     if workers == 1:
         yield from map(make, range(count))

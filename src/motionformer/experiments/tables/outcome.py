@@ -44,7 +44,7 @@ class Request:
         place = self.data.resolve()
         return place.name if place.is_dir() else place.stem
 
-    def refuse_processes(self) -> None:
+    def check_one_process(self) -> None:
         """For an experiment whose rows are computed one after the other."""
         if self.processes > 1:
             raise RecipeError("the rows of this experiment are computed one after the other: leave --processes out.")
