@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from motionformer.attention import register_scheme as register_scheme
     from motionformer.attention import select_prototypes as select_prototypes
     from motionformer.errors import MotionformerError as MotionformerError
+    from motionformer.inference import FeatureExtractor as FeatureExtractor
+    from motionformer.inference import Predictor as Predictor
+    from motionformer.inference import evaluate as evaluate
     from motionformer.models import ModelConfig as ModelConfig
     from motionformer.models import Motionformer as Motionformer
     from motionformer.models import create_model as create_model
-    from motionformer.predict import FeatureExtractor as FeatureExtractor
-    from motionformer.predict import Predictor as Predictor
     from motionformer.weights import from_image_weights as from_image_weights
     from motionformer.weights import load_model as load_model
 
@@ -53,8 +54,8 @@ _HOME = {
         "select_prototypes",
     ),
     "errors": ("MotionformerError",),
+    "inference": ("FeatureExtractor", "Predictor", "evaluate"),
     "models": ("ModelConfig", "Motionformer", "create_model"),
-    "predict": ("FeatureExtractor", "Predictor"),
     "weights": ("from_image_weights", "load_model"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}

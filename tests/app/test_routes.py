@@ -20,7 +20,7 @@ from motionformer.app.questions import Asked, Models
 from motionformer.app.ready import make_ready_clips
 from motionformer.app.serve import hosts_for, is_loopback, listen, load_models
 from motionformer.app.visitors import Visitors
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import write_video
 from motionformer.errors import PageError
 from motionformer.trace import Clip, trace
 from motionformer.video import read_frames

@@ -29,11 +29,11 @@ from motionformer.attention.contract import UnknownKindError
 from motionformer.attention.projection import project_qkv
 from motionformer.cli import app
 from motionformer.errors import MotionformerError
+from motionformer.finetune.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.models.block import Block
 from motionformer.models.costs import measure, paper_macs
 from motionformer.models.motionformer import Motionformer
 from motionformer.trace import compare, trace
-from motionformer.training.advice import Hardware, VideoFacts, Wishes, finetune_recipe
 from motionformer.training.model import build_config
 from motionformer.training.recipe import make_recipe
 
@@ -220,12 +220,12 @@ class TestUses:
         assert torch.allclose(program.module()(clip), model(clip), atol=1e-5)
 
     def test_finetune_plans_and_builds_it(self) -> None:
-        wishes, facts = Wishes(attention="window", name="mine"), VideoFacts(frames=16, seconds=1.0, short_side=48)
-        recipe = finetune_recipe(wishes, facts, Hardware(False, 8 << 30, 2), num_train=20)
+        options, facts = FinetuneOptions(attention="window", name="mine"), VideoFacts(16, 1.0, 48)
+        recipe = finetune_recipe(options, facts, Hardware(False, 8 << 30, 2), num_train=20)
         assert recipe.model.changes["attention"] == "window"
         assert isinstance(Motionformer(build_config(recipe, 3)).blocks[0].attn, WindowAttention)
         with pytest.raises(UnknownKindError, match="not 'axial'"):
-            finetune_recipe(replace(wishes, attention="axial"), facts, Hardware(False, 8 << 30, 2), num_train=20)
+            finetune_recipe(replace(options, attention="axial"), facts, Hardware(False, 8 << 30, 2), num_train=20)
 
     def test_image_weights_start_it(self, tmp_path: Path) -> None:
         """What an image model has not, the scheme's own parameters too, starts new; the rest is taken."""

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import MotionformerError
-from tests.evaluation.made import made_results, random_scores
+from tests.inference.made import made_results, random_scores
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 

@@ -35,14 +35,13 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
     installed = doctor._version
 
     def without_kornia(name: str) -> str | None:
-        return None if name in ("kornia", "torchcodec") else installed(name)
+        return None if name == "kornia" else installed(name)
 
     monkeypatch.setattr(doctor, "_version", without_kornia)
     report = doctor.examine()
     extra = report["extras"]["benchmark"]
     assert any(text.startswith("kornia>=") for text in extra["missing"])
     assert extra["get"] == install_command("benchmark")
-    assert report["decoders"]["torchcodec"]["get"] == install_command("torchcodec")
     printed = runner.invoke(app, ["doctor"]).output
     assert "[benchmark]" in printed
     for facts in report["extras"].values():

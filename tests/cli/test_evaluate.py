@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import MotionformerError
-from motionformer.evaluation import Results, open_source
+from motionformer.inference import Results, open_source
 from motionformer.models import Motionformer, create_model
 from motionformer.weights import load_model
 from tests.video.numbered import write_damaged, write_video
@@ -169,7 +169,7 @@ def test_without_class_names_the_user_is_told(tmp_path: Path) -> None:
     [
         ({"num_classes": 5}, [], "the model has 5 classes, the data has 8"),
         ({"labels": tuple("abcdefgh")}, [], r"class folder 'down' is not among the 8 classes \(a, b"),
-        ({}, ["--crops", "2"], "crops is 1"),
+        ({}, ["--crops", "2"], "must be 1"),
         ({}, ["--split", "all"], "no split 'all'"),
     ],
 )

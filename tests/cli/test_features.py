@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from motionformer import FeatureExtractor
 from motionformer.cli import app
-from motionformer.predict.feature_files import read_features
+from motionformer.inference.features import read_features
 from motionformer.video import ReadFacts
-from tests.predict.conftest import make_model
+from tests.inference.conftest import make_model
 from tests.video.numbered import write_damaged, write_images, write_video
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import OutputError, VideoError
-from tests.predict.conftest import make_model
+from tests.inference.conftest import make_model
 from tests.video.numbered import write_damaged, write_images, write_video
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})

@@ -8,7 +8,16 @@ import av
 import numpy as np
 import pytest
 
+from motionformer.data import ClipReader, FrameSampler
+from motionformer.data.clips import ClipTransform
+from motionformer.video.spec import InputSpec
+
 WriteVideo = Callable[..., Path]
+
+
+def raw_reader(sampler: FrameSampler, transforms: Sequence[ClipTransform] = ()) -> ClipReader:
+    """Clips as decoded, or transformed as a whole: nothing is resized on the way."""
+    return ClipReader(InputSpec(), sampler=sampler, transforms=transforms)
 
 
 def write_video(

@@ -6,16 +6,17 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from tests.data.conftest import raw_reader
 
-from motionformer.data import ClipReader, MiddleSegments
-from motionformer.data.check import FileReport, ScanReport, Task, count_videos, inspect_video, scan
+from motionformer.data import MiddleSegments
+from motionformer.data.check import FileReport, ScanReport, _inspect_video, _Task, count_videos, scan
 from motionformer.data.record import Annotations, ClassNames, Label, Record
 from motionformer.data.source import open_dataset
 from motionformer.errors import VideoError
 
 
 def look_at(path: Path, *records: Record, decode: bool = True) -> FileReport:
-    return inspect_video(Task(path, records or (Record(path),), min_frames=16, time_limit=30.0, decode=decode))
+    return _inspect_video(_Task(path, records or (Record(path),), min_frames=16, time_limit=30.0, decode=decode))
 
 
 def test_a_good_video(tmp_path: Path, make_video) -> None:
@@ -44,7 +45,7 @@ def test_a_piece_that_begins_in_the_last_frame_is_reported(tmp_path: Path, make_
     outside = look_at(path, Record(path), Record(path, start=1.95, end=2.0))
     assert (outside.status, outside.reasons) == ("broken", ("a piece begins at 1.95 s; the video lasts 2.00 s",))
     with pytest.raises(VideoError, match=r"begins at 1\.95 s"):
-        ClipReader(MiddleSegments(4)).read(Record(path, start=1.95, end=2.0))
+        raw_reader(MiddleSegments(4)).read_labelled(Record(path, start=1.95, end=2.0))
     for start in (1.9, 1.9 + 1e-9):
         assert look_at(path, Record(path, start=start)).reasons == ("1 frames, fewer than 16",)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.data.conftest import raw_reader
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader
 
 from motionformer.data import (
     Annotations,
     ClipDataset,
-    ClipReader,
     EpochSampler,
     FailurePolicy,
     MiddleSegments,
@@ -60,31 +60,31 @@ def annotate(paths: list[Path], **changes: Any) -> Annotations:
 
 
 def test_an_item_is_the_right_frames(videos: list[Path]) -> None:
-    item = ClipDataset(annotate(videos), ClipReader(ViewClips(PLAN)))[1]
+    item = ClipDataset(annotate(videos), raw_reader(ViewClips(PLAN)))[1]
     assert shown(item["clip"]) == [6, 8, 10, 12], "the middle view"
     assert item["clip"].dtype == torch.uint8
     assert (item["label"], item["index"], item["path"]) == (1, 1, str(videos[1]))
 
 
 def test_a_piece_is_sampled_within_its_bounds(videos: list[Path]) -> None:
-    reader = ClipReader(ViewClips(ClipPlan(3, 1, fps=None), num_views=2))
-    clip, _ = reader.read(Record(videos[0], 0, start=0.2, end=0.4))
+    reader = raw_reader(ViewClips(ClipPlan(3, 1, fps=None), num_views=2))
+    clip, _ = reader.read_labelled(Record(videos[0], 0, start=0.2, end=0.4))
     assert [shown(view) for view in clip] == [[6, 7, 8], [9, 10, 11]]
     assert frame_span(Record(videos[0], start=0.1, end=0.1001), Clock(20, 30.0)) == range(3, 4)
     assert frame_span(Record(videos[0], start=0.1, end=9.0), Clock(20, 30.0)) == range(3, 20)
     with pytest.raises(VideoError, match=r"begins at 2 s, but the video has only 0\.67 s"):
-        reader.read(Record(videos[0], 0, start=2.0, end=3.0))
+        reader.read_labelled(Record(videos[0], 0, start=2.0, end=3.0))
 
 
 def test_a_piece_of_a_variable_rate_is_found_by_time(tmp_path: Path, make_video) -> None:
     times = [*range(0, 1000, 100), *range(1000, 6000, 500)]  # ten frames in the first second, then two a second
     path = make_video(tmp_path / "x.mkv", num_frames=20, times=times)
-    every = ClipReader(ViewClips(ClipPlan(3, 1, fps=None)))
-    clip, _ = every.read(Record(path, start=4.0, end=5.5))
+    every = raw_reader(ViewClips(ClipPlan(3, 1, fps=None)))
+    clip, _ = every.read_labelled(Record(path, start=4.0, end=5.5))
     assert shown(clip) == [16, 17, 18]
-    clip, _ = every.read(Record(path, start=0.7, end=1.0))
+    clip, _ = every.read_labelled(Record(path, start=0.7, end=1.0))
     assert shown(clip) == [7, 8, 9]
-    clip, _ = every.read(Record(path, start=2.0, end=2.6, fps=5.0))
+    clip, _ = every.read_labelled(Record(path, start=2.0, end=2.6, fps=5.0))
     assert shown(clip) == [10, 11, 12], "a rate of the record's own overrides the video's"
 
 
@@ -94,10 +94,10 @@ def test_the_rate_of_a_folder_of_frames_comes_from_its_record(tmp_path: Path, vi
     with av.open(str(videos[0])) as container:
         for index, frame in enumerate(container.decode(video=0), start=1):
             frame.to_image().save(tmp_path / f"frame_{index:010d}.jpg")
-    reader = ClipReader(ViewClips(ClipPlan(4, 1, fps=10.0)))
-    clip, _ = reader.read(Record(tmp_path, 0, start=0.0, end=0.16, fps=50.0))
+    reader = raw_reader(ViewClips(ClipPlan(4, 1, fps=10.0)))
+    clip, _ = reader.read_labelled(Record(tmp_path, 0, start=0.0, end=0.16, fps=50.0))
     assert shown(clip) == [0, 5, 7, 7], "a step of 5 frames, the piece ends after 8"
-    clip, _ = reader.read(Record(tmp_path, 0, fps=20.0))
+    clip, _ = reader.read_labelled(Record(tmp_path, 0, fps=20.0))
     assert shown(clip) == [6, 8, 10, 12]
 
 
@@ -109,27 +109,27 @@ def test_views_times_crops(videos: list[Path]) -> None:
         def with_label(self, clip: Tensor, label: Any, generator: Generator | None = None) -> tuple[Tensor, Any]:
             return clip[:, self.row : self.row + 1], label
 
-    clip, label = ClipReader(ViewClips(PLAN, num_views=2), (Row(0), Row(5), Row(9))).read(Record(videos[0], 1))
+    clip, label = raw_reader(ViewClips(PLAN, num_views=2), (Row(0), Row(5), Row(9))).read_labelled(Record(videos[0], 1))
     assert clip.shape == (6, 4, 1, 48, 3)
     assert [shown(view)[0] for view in clip] == [0, 0, 0, 13, 13, 13]
     assert label == 1
 
 
 def test_segments(videos: list[Path]) -> None:
-    middle, _ = ClipReader(MiddleSegments(5)).read(Record(videos[0], 0))
+    middle, _ = raw_reader(MiddleSegments(5)).read_labelled(Record(videos[0], 0))
     assert shown(middle) == [2, 6, 10, 14, 18]
-    drawn, _ = ClipReader(RandomSegments(5)).read(Record(videos[0], 0), torch.Generator().manual_seed(0))
+    drawn, _ = raw_reader(RandomSegments(5)).read_labelled(Record(videos[0], 0), torch.Generator().manual_seed(0))
     assert all(4 * part <= frame < 4 * part + 4 for part, frame in enumerate(shown(drawn)))
     with pytest.raises(ValueError, match="draws at random"):
-        ClipReader(RandomClip(PLAN)).read(Record(videos[0], 0))
+        raw_reader(RandomClip(PLAN)).read_labelled(Record(videos[0], 0))
 
 
 def test_something_something_refuses_a_stride(videos: list[Path]) -> None:
     annotations = annotate(videos, sampling="segments", name="something-something-v2")
-    ClipDataset(annotations, ClipReader(MiddleSegments(4)))
+    ClipDataset(annotations, raw_reader(MiddleSegments(4)))
     with pytest.raises(AnnotationError, match="sampled by segments"):
-        ClipDataset(annotations, ClipReader(RandomClip(ClipPlan(16, 4))))
-    ClipDataset(replace(annotations, sampling="any"), ClipReader(RandomClip(ClipPlan(16, 4))))
+        ClipDataset(annotations, raw_reader(RandomClip(ClipPlan(16, 4))))
+    ClipDataset(replace(annotations, sampling="any"), raw_reader(RandomClip(ClipPlan(16, 4))))
 
 
 def batches(dataset: ClipDataset, epoch: int, **options: Any) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ def same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
 
 
 def test_workers_change_nothing_and_epochs_do(videos: list[Path]) -> None:
-    dataset = ClipDataset(annotate(videos), ClipReader(RandomClip(PLAN), (Mirror(),)), seed=5)
+    dataset = ClipDataset(annotate(videos), raw_reader(RandomClip(PLAN), (Mirror(),)), seed=5)
     alone = batches(dataset, 3)
     assert same(alone, batches(dataset, 3, num_workers=2))
     assert not same(alone, batches(dataset, 4))
@@ -154,7 +154,7 @@ def test_workers_change_nothing_and_epochs_do(videos: list[Path]) -> None:
 
 
 def test_workers_that_live_on_learn_of_the_epoch(videos: list[Path]) -> None:
-    dataset = ClipDataset(annotate(videos), ClipReader(RandomClip(PLAN)), seed=5)
+    dataset = ClipDataset(annotate(videos), raw_reader(RandomClip(PLAN)), seed=5)
     sampler = EpochSampler(len(dataset), shuffle=True, seed=1)
     loader = DataLoader(
         dataset, batch_size=2, sampler=sampler, collate_fn=collate_clips, num_workers=1, persistent_workers=True
@@ -174,7 +174,7 @@ def mixed(videos: list[Path], tmp_path: Path) -> Annotations:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_failed_video_is_seen_and_never_replaced(mixed: Annotations, num_workers: int) -> None:
-    dataset = ClipDataset(mixed, ClipReader(ViewClips(PLAN)))
+    dataset = ClipDataset(mixed, raw_reader(ViewClips(PLAN)))
     loader = DataLoader(dataset, batch_size=3, collate_fn=collate_clips, num_workers=num_workers)
     policy = FailurePolicy.evaluation(len(dataset))
     seen = list(policy.watch(loader))
@@ -186,7 +186,7 @@ def test_a_failed_video_is_seen_and_never_replaced(mixed: Annotations, num_worke
 
 
 def test_training_stops_after_the_accepted_share_and_names_the_files(mixed: Annotations, tmp_path: Path) -> None:
-    dataset = ClipDataset(mixed, ClipReader(ViewClips(PLAN)))
+    dataset = ClipDataset(mixed, raw_reader(ViewClips(PLAN)))
     loader = DataLoader(dataset, batch_size=4, collate_fn=collate_clips)
     with pytest.raises(FailedVideosError, match=r"2 of 8 videos could not be read \(.*empty\.mp4.*text\.mp4"):
         list(FailurePolicy(len(dataset)).watch(loader))
@@ -202,7 +202,7 @@ def test_training_stops_after_the_accepted_share_and_names_the_files(mixed: Anno
 
 
 def test_a_batch_of_failures_alone(mixed: Annotations) -> None:
-    dataset = ClipDataset(mixed, ClipReader(ViewClips(PLAN)))
+    dataset = ClipDataset(mixed, raw_reader(ViewClips(PLAN)))
     loader = DataLoader(dataset, batch_size=2, collate_fn=collate_clips)
     assert len(list(FailurePolicy(8, max_share=0.5).watch(loader))) == 3, "training skips it"
     last = list(FailurePolicy.evaluation(8).watch(loader))[-1]
@@ -216,7 +216,7 @@ def test_a_mistake_of_ours_is_not_taken_for_a_bad_video(videos: list[Path]) -> N
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        ClipDataset(annotate(videos), ClipReader(ViewClips(PLAN), (Wrong(),)))[0]
+        ClipDataset(annotate(videos), raw_reader(ViewClips(PLAN), (Wrong(),)))[0]
 
 
 def test_labels_of_a_batch() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from motionformer.data.clips import EpochSampler, Visit, item_generator
+from motionformer.data.datasets import EpochSampler, Visit, item_generator
 
 
 def test_an_epoch_visits_everything_once_in_an_order_of_its_own() -> None:

@@ -9,7 +9,7 @@ import torch
 from motionformer.data import Annotations, Record, collate_clips, open_dataset
 from motionformer.data.check import ScanReport
 from motionformer.errors import AnnotationError
-from motionformer.video.transforms.flip import LabelAwareFlip
+from motionformer.video.transforms.geometry import LabelAwareFlip
 
 
 def read(folder: Path, text: str, **options: Any) -> Annotations:

@@ -7,12 +7,10 @@ import av
 import numpy as np
 import pytest
 import torch
-from numbered import NOTHING_NEW, draw_number, read_number, write_audio, write_video
-from torch import Tensor
+from numbered import NOTHING_NEW, draw_number, read_number, write_video
 
 from motionformer.errors import VideoError
 from motionformer.video import open_video, read_frames
-from motionformer.video.pyav import PyAVVideo
 from motionformer.video.source import measure_timing
 
 UNEVEN = [0, *np.cumsum([20, 33, 50, 100] * 10).tolist()][:40]
@@ -53,10 +51,6 @@ FILES = {
     "one_frame.mp4": {"num_frames": 1},
     "name with spaces, ünïcödé & 50%d: x.mp4": {"num_frames": 5},
 }
-DECODERS = ["pyav", "torchcodec"]
-
-ROUNDING = 2
-"""Levels of 255. The back ends bring different versions of FFmpeg, whose inverse transforms of MPEG-4 round apart."""
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +63,10 @@ def written(folder: Path, name: str) -> Path:
     return path if path.exists() else write_video(path, **FILES[name])
 
 
-def require(decoder: str) -> None:
-    if decoder == "torchcodec":
-        try:
-            import torchcodec.decoders  # noqa: F401
-        except (ImportError, RuntimeError, OSError) as error:
-            pytest.skip(f"torchcodec does not load: {str(error).splitlines()[0]}")
-
-
 def decode_everything(path: Path) -> np.ndarray:
     """The slow loop nobody can misread: every frame, as stored."""
     with av.open(str(path), metadata_errors="replace") as container:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-
-
-def difference(ours: Tensor, other: Tensor) -> int:
-    return int((ours.int() - other.int()).abs().max())
 
 
 def scattered(count: int) -> list[int]:
@@ -92,11 +74,9 @@ def scattered(count: int) -> list[int]:
     return [count - 1, 0, count // 2, count // 2, *range(count)[::7], *range(count)[count // 3 : count // 3 + 6], 0]
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("name", FILES)
-def test_every_index_is_its_frame(folder: Path, name: str, decoder: str) -> None:
-    require(decoder)
-    with open_video(written(folder, name), decoder=decoder) as video:
+def test_every_index_is_its_frame(folder: Path, name: str) -> None:
+    with open_video(written(folder, name)) as video:
         indices = scattered(video.metadata.num_frames)
         frames = video.read(indices)
         assert video.metadata.num_frames == FILES[name].get("num_frames", 40)
@@ -110,22 +90,6 @@ def test_seeking_changes_no_pixel(folder: Path, name: str) -> None:
     with open_video(folder / name) as video:
         for indices in (scattered(len(whole)), [len(whole) - 1], [len(whole) // 2]):
             assert np.array_equal(video.read(indices).numpy(), whole[indices])
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_decoders_agree_within_rounding(folder: Path, name: str) -> None:
-    require("torchcodec")
-    path = written(folder, name)
-    with open_video(path) as ours, open_video(path, decoder="torchcodec") as other:
-        assert ours.metadata == other.metadata
-        indices = scattered(ours.metadata.num_frames)
-        assert difference(ours.read(indices), other.read(indices)) <= ROUNDING
-
-
-def test_torchcodec_itself_reads_an_ordinary_file(folder: Path) -> None:
-    require("torchcodec")
-    with open_video(written(folder, "b_frames.mp4"), decoder="torchcodec") as video:
-        assert not isinstance(video, PyAVVideo)
 
 
 def test_pixels_are_red_green_blue_in_rows(tmp_path: Path) -> None:
@@ -182,7 +146,6 @@ def test_place_holders_that_decode_to_nothing_are_no_frames(tmp_path: Path) -> N
         assert [read_number(frame) for frame in video.read(range(10))] == list(range(10))
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize(
     ("angle", "mirror", "turn"),
     [
@@ -194,11 +157,10 @@ def test_place_holders_that_decode_to_nothing_are_no_frames(tmp_path: Path) -> N
         (0, True, lambda x: x.flip(2)),
     ],
 )
-def test_rotation_is_applied(tmp_path: Path, angle: int, mirror: bool, turn, decoder: str) -> None:
-    require(decoder)
+def test_rotation_is_applied(tmp_path: Path, angle: int, mirror: bool, turn) -> None:
     stored = torch.from_numpy(decode_everything(write_video(tmp_path / "flat.mp4", num_frames=6)))
     path = write_video(tmp_path / "turned.mp4", num_frames=6, rotation=angle, mirror=mirror)
-    with open_video(path, decoder=decoder) as video:
+    with open_video(path) as video:
         frames = video.read(range(6))
         assert (video.metadata.height, video.metadata.width) == tuple(frames.shape[1:3])
         assert video.metadata.rotation == -angle % 360
@@ -214,11 +176,9 @@ def test_pixels_become_square_unless_told_otherwise(folder: Path) -> None:
         assert np.array_equal(video.read([7]).numpy(), decode_everything(path)[[7]])
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_turned_and_wide_together(tmp_path: Path, decoder: str) -> None:
-    require(decoder)
+def test_turned_and_wide_together(tmp_path: Path) -> None:
     path = write_video(tmp_path / "both.mp4", num_frames=3, rotation=90, aspect=Fraction(4, 3))
-    with open_video(path, decoder=decoder) as video:
+    with open_video(path) as video:
         upright = video.read([2]).rot90(3, (1, 2))
         assert (video.metadata.height, video.metadata.width) == (128, 64)
         assert read_number(upright[0]) == 2
@@ -257,23 +217,27 @@ def test_more_threads_give_the_same(folder: Path) -> None:
     assert torch.equal(read_frames(path, scattered(40)), read_frames(path, scattered(40), num_threads=2))
 
 
-def test_an_unknown_decoder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there are pyav, torchcodec"):
-        open_video(write_audio(tmp_path / "a.mp4"), decoder="magic")
+def test_a_decoder_of_before_is_warned_of_and_an_unknown_one_is_an_error(folder: Path) -> None:
+    path = written(folder, "plain.mp4")
+    with (
+        pytest.warns(DeprecationWarning, match="'torchcodec' was removed"),
+        open_video(path, decoder="torchcodec") as old,
+    ):
+        assert torch.equal(old.read([3]), read_frames(path, [3], decoder="pyav"))
+    with pytest.raises(ValueError, match="no decoder 'magic'"):
+        open_video(path, decoder="magic")
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_real_clips_are_read_exactly(shared: Path, decoder: str) -> None:
-    require(decoder)
+def test_real_clips_are_read_exactly(shared: Path) -> None:
     for path in sorted((shared / "data/clips").iterdir()):
         if path.suffix not in {".mp4", ".avi"} or path.stat().st_size > 600_000:
             continue
         whole = torch.from_numpy(decode_everything(path))
-        with open_video(path, decoder=decoder, square_pixels=False) as video:
+        with open_video(path, square_pixels=False) as video:
             assert video.metadata.num_frames == len(whole), path.name
             indices = scattered(len(whole))
-            assert difference(video.read(indices), whole[indices]) <= (0 if decoder == "pyav" else ROUNDING), path.name
+            assert torch.equal(video.read(indices), whole[indices]), path.name
 
 
 @pytest.mark.shared

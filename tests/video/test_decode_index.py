@@ -7,7 +7,6 @@ import torch
 from numbered import read_number, write_lying_video
 
 from motionformer.errors import VideoError
-from motionformer.video import open as opening
 from motionformer.video import open_video, retry_if_frame_count_changed
 from motionformer.video.seek import Stamp, index_packets, times_are_real
 
@@ -60,15 +59,6 @@ def test_times_of_avi_are_believed_only_without_reordering_and_place_holders() -
     assert not times_are_real(plain, "avi", reorder_depth=1)
     assert not times_are_real([*plain, Stamp(3, 3, False, False, size=8)], "avi", reorder_depth=0)
     assert times_are_real(plain, "matroska,webm", reorder_depth=2)
-
-
-def test_a_missing_torchcodec_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(opening, "import_module", missing)
-    with pytest.raises(VideoError, match="install torchcodec and the system's ffmpeg, or use the decoder pyav"):
-        opening.open_torchcodec(Path("any.mp4"))
 
 
 @pytest.mark.parametrize("name", ["lying.mp4", "lying.mkv"])

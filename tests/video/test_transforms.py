@@ -26,7 +26,7 @@ from motionformer.video.transforms import (
     eval_transform,
     train_transform,
 )
-from motionformer.video.transforms.crop import cover
+from motionformer.video.transforms.geometry import cover
 
 RANDOM: dict[str, Transform] = {
     "jitter": ShortSideJitter(24, 40),

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from motionformer.app.video import PageVideo
 from motionformer.errors import TraceError
+from motionformer.inference import Predictor
+from motionformer.inference.timeline import model_windows
 from motionformer.models import Motionformer
-from motionformer.predict import Predictor
-from motionformer.predict.windows import model_windows
 from motionformer.trace import Clip, Comparison, Trace, open_clip, trace
 from motionformer.trace.query import Point
 

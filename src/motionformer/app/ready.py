@@ -6,8 +6,7 @@ from pathlib import Path
 import torch
 
 from motionformer.app.video import PageVideo
-from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip, write_video
 from motionformer.models import InputSpec
 from motionformer.video import open_video
 

@@ -9,8 +9,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from motionformer.evaluation import Comparison
-    from motionformer.evaluation.compare import ClassChange
+    from motionformer.inference import Comparison
+    from motionformer.inference.comparison import ClassChange
 
 COMPARE_HELP = """Which classes gain and which lose from A to B, and whether the difference may be chance.
 
@@ -37,8 +37,8 @@ def compare(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.evaluation import Results
-    from motionformer.evaluation import compare as compare_results
+    from motionformer.inference import Results
+    from motionformer.inference import compare as compare_results
 
     comparison = compare_results(Results.load(a), Results.load(b), task)
     if csv is not None:
@@ -52,7 +52,7 @@ def compare(
 def _print(found: "Comparison", console: "Console", show: int) -> None:
     from rich.table import Table
 
-    from motionformer.evaluation.intervals import show_interval, wilson
+    from motionformer.inference.metrics import show_interval, wilson
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -50,7 +50,7 @@ def convert(
     from dataclasses import replace
 
     from motionformer.errors import MotionformerError
-    from motionformer.predict.names import known_labels
+    from motionformer.inference.classes import known_labels
     from motionformer.weights import from_image_weights, load_model_with_report
 
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):

@@ -23,8 +23,8 @@ def demo(
     changes: Annotated[list[str] | None, typer.Argument(help="key=value …", metavar="[KEY=VALUE]...")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and the path of the report.")] = False,
 ) -> None:
-    from motionformer.evaluation.intervals import show_share
     from motionformer.experiments.demo import run_demo
+    from motionformer.inference.metrics import show_share
 
     done = run_demo(folder, overrides=tuple(changes or ()), quiet=quiet)
     sure = done.summary["tasks"]["class"]["intervals"]["all"]["top1"]

@@ -1,6 +1,5 @@
 """`motionformer doctor`"""
 
-import importlib
 import json as json_module
 import os
 import platform
@@ -36,7 +35,7 @@ def examine() -> dict[str, Any]:
     """Everything the command shows, as plain values."""
     return {
         "versions": _versions(),
-        "decoders": _decoders(),
+        "decoders": {"pyav": _pyav()},
         "devices": _devices(),
         "machine": _machine(),
         "extras": _extras(),
@@ -59,10 +58,6 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _decoders() -> dict[str, Any]:
-    return {"pyav": _pyav(), "torchcodec": _torchcodec(), "ffmpeg command": shutil.which("ffmpeg")}
-
-
 def _pyav() -> dict[str, Any]:
     """What decodes by default; broken here means that no video can be read, so say why."""
     try:
@@ -72,18 +67,6 @@ def _pyav() -> dict[str, Any]:
     libraries = {name: ".".join(map(str, version)) for name, version in av.library_versions.items()}
     codecs = {codec: codec in av.codecs_available for codec in CODECS}
     return {"works": True, "libraries": libraries, "codecs": codecs}
-
-
-def _torchcodec() -> dict[str, Any]:
-    if _version("torchcodec") is None:
-        return {"works": False, "reason": "not installed", "get": install_command("torchcodec")}
-    try:
-        importlib.import_module("torchcodec.decoders")
-    except Exception as error:  # it raises what its libraries raise; whatever it is belongs in the report
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        get = "install FFmpeg's shared libraries, and the torchcodec made for this torch"
-        return {"works": False, "reason": reason, "get": get}
-    return {"works": True}
 
 
 def _devices() -> list[dict[str, Any]]:
@@ -161,13 +144,9 @@ def _print_report(report: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def _decoder_line(facts: Any) -> str:
-    if not isinstance(facts, dict):
-        return facts or "not found (only torchcodec needs FFmpeg's libraries; PyAV brings its own)"
+def _decoder_line(facts: dict[str, Any]) -> str:
     if not facts["works"]:
         return f"does not work: {facts['reason']}; {facts['get']}"
-    if "codecs" not in facts:
-        return "works"
     has = ", ".join(codec for codec, there in facts["codecs"].items() if there)
     lacks = ", ".join(codec for codec, there in facts["codecs"].items() if not there)
     version = facts["libraries"].get("libavcodec", "?")

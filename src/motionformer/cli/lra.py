@@ -175,7 +175,7 @@ def train(
     if as_json:
         print_json(asdict(result))
         return
-    from motionformer.evaluation.intervals import show_share
+    from motionformer.inference.metrics import show_share
 
     right, total = round(result.test_accuracy * len(splits.test)), len(splits.test)
     print(

@@ -2,15 +2,12 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
-
-    from motionformer.evaluation.several import Processes
 
 MAX_NAMED = 20
 """Videos that are listed by name."""
@@ -80,14 +77,6 @@ def progress_bar(console: "Console | None" = None, *, is_shown: bool = True) -> 
     return Progress(*columns, console=console, transient=True, disable=not (is_shown and console.is_terminal))
 
 
-@contextmanager
-def progress(console: "Console", what: str, total: int, processes: "Processes") -> Iterator[Callable[[Any], None]]:
-    """A bar over the items of all processes, which are taken to be equally fast."""
-    with progress_bar(console, is_shown=processes.is_first) as bars:
-        bar = bars.add_task(what, total=total)
-        yield lambda entry: bars.advance(bar, processes.count)
-
-
 def print_failures(console: "Console", failed: Sequence[dict[str, Any]], total: int) -> None:
     """How many videos could not be read, which, and why."""
     if not failed:
@@ -107,7 +96,7 @@ def frames_cell(entry: dict[str, Any]) -> str:
 
 def print_read_notes(console: "Console", entries: Sequence[dict[str, Any]]) -> None:
     """How many videos repeat frames, and how many are damaged, and which."""
-    from motionformer.evaluation.summary import read_notes, summarise_reads
+    from motionformer.inference.report import read_notes, summarise_reads
     from motionformer.video import ReadFacts
 
     facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]
@@ -121,19 +110,6 @@ def _print_named(console: "Console", lines: Sequence[str]) -> None:
         console.print(f"  {line}", markup=False)
     if len(lines) > MAX_NAMED:
         console.print(f"  … and {len(lines) - MAX_NAMED} more")
-
-
-def failure_lines(card: dict[str, Any]) -> list[str]:
-    """A sentence for training and one for validation, where videos could not be read."""
-    from motionformer.data import Failure, FailurePolicy
-
-    lines = []
-    for part, name, what in (("train", "training", "left out"), ("val", "validation", "counted as wrong")):
-        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
-        policy.count(Failure(**values) for values in card["failed"][part])
-        if policy.failures:
-            lines.append(f"{name}: {policy.summary()}; {what}")
-    return lines
 
 
 def mute_other_ranks() -> None:

@@ -1,7 +1,7 @@
 """Annotation files and folders become records, records become clips. Knows nothing of models or recipes."""
 
-from motionformer.data.clips import ClipDataset, ClipReader, EpochSampler, Visit, collate_clips
-from motionformer.data.failures import Failure, FailurePolicy
+from motionformer.data.clips import ClipReader, Views
+from motionformer.data.datasets import ClipDataset, EpochSampler, Failure, FailurePolicy, Visit, collate_clips
 from motionformer.data.record import Annotations, Record
 from motionformer.data.samplers import (
     FrameSampler,
@@ -13,8 +13,7 @@ from motionformer.data.samplers import (
     middle_sampler,
     train_sampler,
 )
-from motionformer.data.shard_writer import write_shards
-from motionformer.data.shards import ShardDataset
+from motionformer.data.shards import ShardDataset, write_shards
 from motionformer.data.source import open_dataset, open_source
 
 __all__ = [
@@ -31,6 +30,7 @@ __all__ = [
     "Record",
     "ShardDataset",
     "ViewClips",
+    "Views",
     "Visit",
     "collate_clips",
     "eval_sampler",

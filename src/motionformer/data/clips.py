@@ -1,172 +1,181 @@
-"""A record becomes a clip: open, sample, transform; and a list of records becomes a data set of clips.
+"""START HERE: one reader of clips, for training, evaluation, prediction, features and tracing.
 
-In which order clips are visited and what randomness each gets depends on (seed, epoch, index) and on nothing else, so
-the number of workers, prefetching and a resumed run change no clip.
+A video or a piece of it is opened, the frames that any of its clips needs are chosen once, decoded once and resized as
+they come, so that memory is bounded by the size of small frames. Clips overlap and are floats: all views at once would
+be thirty times a clip. `clips` crops and normalises one after the other, when the model is ready for it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
+from jaxtyping import Num, UInt8
 from torch import Generator, Tensor
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset, Sampler
 
-from motionformer.data.failures import Failure
-from motionformer.data.record import Annotations, Label, Record
-from motionformer.data.samplers import FrameSampler
+from motionformer.data.record import Label, Record
+from motionformer.data.samplers import FrameSampler, eval_sampler
 from motionformer.errors import AnnotationError, VideoError
-from motionformer.models.config import SamplingProtocol
 from motionformer.video import Clock, ReadFacts, Video, open_video, retry_if_frame_count_changed
 from motionformer.video.sample import piece_frames
+from motionformer.video.spec import InputSpec, SamplingProtocol
+from motionformer.video.transforms.pipelines import CropChoice, crop_choices, crop_transform, resize_transform
 
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One item in one epoch: what an `EpochSampler` hands to the data set, also across to workers that live on."""
-
-    epoch: int
-    index: int
-
-
-class EpochSampler(Sampler[Visit]):
-    """This process's share of an epoch. Training drops the few that would leave the processes with unequal numbers
-    (others each epoch); without shuffling nobody is dropped and nobody repeated."""
-
-    def __init__(
-        self, num_items: int, *, shuffle: bool, seed: int = 0, rank: int = 0, num_ranks: int = 1, num_done: int = 0
-    ) -> None:
-        if not 0 <= rank < num_ranks:
-            raise ValueError(f"rank {rank} is not one of {num_ranks} processes.")
-        self.num_items, self.shuffle, self.seed = num_items, shuffle, seed
-        self.rank, self.num_ranks = rank, num_ranks
-        self.num_done = num_done  # items of this process already seen in this epoch: where a run resumes
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            self.num_done = 0
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self._share())
-
-    def __iter__(self) -> Iterator[Visit]:
-        return (Visit(self.epoch, int(index)) for index in self._share())
-
-    def _share(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        order = np.arange(self.num_items)
-        if self.shuffle:
-            order = np.random.default_rng([self.seed, self.epoch]).permutation(self.num_items)
-            order = order[: self.num_items - self.num_items % self.num_ranks]
-        return order[self.rank :: self.num_ranks][self.num_done :]
-
-
-def item_generator(seed: int, epoch: int, index: int) -> torch.Generator:
-    """The generator of one item in one epoch; neighbouring keys give unrelated streams."""
-    (state,) = np.random.SeedSequence([seed, epoch, index]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
-
-
-NO_CLASS = -1
-"""Fills up the classes of a video to as many as others of its batch have."""
+BYTES_AT_ONCE = 256_000_000
+"""Of decoded frames that wait to be resized. Small videos are read in one go: every further one seeks again."""
 
 
 @runtime_checkable
 class ClipTransform(Protocol):
-    """Bytes `[t H W 3]` to what the model takes; the label goes along, because a mirror can change it."""
+    """Frames `[t H W 3]` to what the model takes; the label goes along, because a mirror can change it."""
 
     def with_label(self, clip: Tensor, label: Any, generator: Generator | None = None) -> tuple[Tensor, Any]: ...
 
 
 @dataclass(frozen=True)
+class Views:
+    """The clips of one video: every frame that some clip shows, once, and which of them each clip shows."""
+
+    frames: Num[Tensor, "n H W 3"]
+    """Ready to be cropped: resized bytes, or normalised floats in the released protocol."""
+    numbers: list[int]
+    """Which frame of the video each of `frames` is, ascending."""
+    shown: list[list[int]]
+    """For each clip, positions in `frames`."""
+    times: list[tuple[float, float]]
+    """Seconds from the first frame of each clip to the end of its last."""
+    fps: float
+    facts: ReadFacts
+
+
 class ClipReader:
-    """Everything about how a record becomes a clip, chosen once."""
+    """Reads the clips of a video as a model takes them; everything about it is chosen once.
 
-    sampler: FrameSampler
-    transforms: tuple[ClipTransform, ...] = ()  # several (crops) multiply the views; none leaves frames as decoded
-    decoder: str = "pyav"
-    time_limit: float = 30.0  # seconds for opening, and for reading
-    image_rate: float = 30.0  # frames a second of a folder of images whose record does not say
+    Args:
+        spec: the model's input: how frames are sampled, resized, cropped and normalised.
+        sampler: which frames make the clips [default: the testing protocol of `spec`].
+        crops: of every clip, "centre" or 0 to 2 along the long side [default: those of `spec`].
+        transforms: applied to every clip as decoded, in place of the resize and crops of `spec`: a training transform,
+            or `()` for the frames themselves.
+        time_limit: seconds for opening a video, and for each reading.
+        image_rate: frames per second of a folder of images whose record has no rate.
 
-    def read(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label]:
-        """The clip, or all views stacked (clip by clip, each in all crops), and the label. Raises `VideoError`."""
-        clip, label, _ = self.read_with_facts(record, generator)
-        return clip, label
+    Example:
+        ```python
+        reader = ClipReader(model.config.input)
+        views = reader.read("clip.mp4")
+        clips = torch.stack(list(reader.clips(views)))  # [v·c 3 t H W]
+        ```
+    """
 
-    def read_with_facts(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label, ReadFacts]:
-        """Also how many of the frames differ, and whether the video is damaged."""
-        rate = record.fps or self.image_rate
+    def __init__(
+        self,
+        spec: InputSpec,
+        *,
+        sampler: FrameSampler | None = None,
+        crops: Sequence[CropChoice] | None = None,
+        transforms: Sequence[ClipTransform] | None = None,
+        time_limit: float = 30.0,
+        image_rate: float = 30.0,
+    ) -> None:
+        self.spec, self.time_limit, self.image_rate = spec, time_limit, image_rate
+        self.sampler = eval_sampler(spec) if sampler is None else sampler
+        self.square_pixels = self.sampler.protocol != "released"
+        self._resize = None
+        if transforms is None:
+            self._resize = resize_transform(spec)
+            transforms = [crop_transform(spec, crop) for crop in crops or crop_choices(spec)]
+        self.transforms = tuple(transforms)
+
+    @property
+    def num_crops(self) -> int:
+        """Tensors that `clips` makes of every clip."""
+        return max(1, len(self.transforms))
+
+    def read(self, video: str | PathLike[str] | Record, generator: Generator | None = None) -> Views:
+        """The clips of a file, a folder of frames, or the piece of one that a record names.
+
+        Args:
+            video: a path or a record.
+            generator: for samplers that draw at random.
+
+        Raises:
+            VideoError: it cannot be read.
+        """
+        record = video if isinstance(video, Record) else Record(Path(video))
         with open_video(
             record.path,
-            decoder=self.decoder,
             time_limit=self.time_limit,
-            image_rate=rate,
-            square_pixels=self.sampler.protocol != "released",
-        ) as video:
-            views, facts = retry_if_frame_count_changed(video, lambda: self._read_views(video, record, generator))
+            image_rate=record.fps or self.image_rate,
+            square_pixels=self.square_pixels,
+        ) as opened:
+            return retry_if_frame_count_changed(opened, lambda: self._read(opened, record, generator))
+
+    def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float, generator: Generator | None = None) -> Views:
+        """The clips of frames in memory, at `fps` frames per second."""
+        clock = Clock(len(frames), fps)
+        chosen = as_views(self.sampler(clock, generator))
+        wanted = _distinct(chosen)
+        return _views(self.resize(frames[wanted]), wanted, chosen, clock, ReadFacts.of(chosen))
+
+    def clips(self, views: Views, device: torch.device | None = None) -> Iterator[Tensor]:
+        """What the model takes, clip by clip, each in all crops; bytes travel to the device, not floats."""
+        for shown in views.shown:
+            yield from self.crop(views.frames[shown].to(device))
+
+    def read_labelled(self, record: Record, generator: Generator | None = None) -> tuple[Tensor, Label]:
+        """The clip, or all views stacked, with the label that is right for it after the transforms."""
+        views = self.read(record, generator)
+        done = [pair for shown in views.shown for pair in self._transform(views.frames[shown], record.label, generator)]
+        clips = [clip for clip, _ in done]
+        return clips[0] if len(clips) == 1 else torch.stack(clips), done[0][1]
+
+    def resize(self, frames: UInt8[Tensor, "n H W 3"]) -> Num[Tensor, "n h w 3"]:
+        """Decoded frames at the size that crops are cut from."""
+        return frames if self._resize is None else self._resize(frames).permute(1, 2, 3, 0).contiguous()
+
+    def crop(self, frames: Num[Tensor, "t h w 3"]) -> Iterator[Tensor]:
+        """One clip of resized frames in all crops."""
+        return (clip for clip, _ in self._transform(frames, None))
+
+    def _transform(
+        self, frames: Tensor, label: Label, generator: Generator | None = None
+    ) -> Iterable[tuple[Tensor, Any]]:
         if not self.transforms:
-            return _stacked(views), record.label, facts
-        done = [step.with_label(view, record.label, generator) for view in views for step in self.transforms]
-        return _stacked([clip for clip, _ in done]), done[0][1], facts
+            return [(frames, label)]
+        return (transform.with_label(frames, label, generator) for transform in self.transforms)
 
-    def _read_views(self, video: Video, record: Record, generator: Generator | None) -> tuple[list[Tensor], ReadFacts]:
-        clock, piece = sampled_piece(record, video.clock, self.sampler.protocol)
-        lists = as_views(self.sampler(clock, generator, piece))
-        wanted = sorted({i for view in lists for i in view})  # views overlap: each frame is decoded once
-        frames = video.read(wanted)
-        place = {i: position for position, i in enumerate(wanted)}
-        return [frames[[place[i] for i in view]] for view in lists], ReadFacts.of(lists, video.damaged)
-
-
-class ClipDataset(Dataset[dict[str, Any]]):
-    """Item i is a clip of record i: `{clip, label, index, path}`, or `{failure}` where the video cannot be read.
-
-    A failed video is never replaced by another. What is random about an item depends on (seed, epoch, index) alone;
-    the epoch comes with the `Visit` of an `EpochSampler`, or is 0 for a plain index.
-    """
-
-    def __init__(self, annotations: Annotations, reader: ClipReader, *, seed: int = 0) -> None:
-        check_sampling(annotations.sampling, reader.sampler, annotations.name)
-        self.annotations, self.reader, self.seed = annotations, reader, seed
-
-    def __len__(self) -> int:
-        return len(self.annotations)
-
-    def __getitem__(self, visit: Visit | int) -> dict[str, Any]:
-        epoch, index = (visit.epoch, visit.index) if isinstance(visit, Visit) else (0, visit)
-        record = self.annotations.records[index]
-        return read_item(self.reader, record, index, item_generator(self.seed, epoch, index), str(record.path))
+    def _read(self, video: Video, record: Record, generator: Generator | None) -> Views:
+        clock, piece = _sampled_piece(record, video.clock, self.sampler.protocol)
+        chosen = as_views(self.sampler(clock, generator, piece))
+        wanted = _distinct(chosen)
+        step = len(wanted)
+        if self._resize is not None:
+            step = max(1, BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
+        parts = [self.resize(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
+        frames = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return _views(frames, wanted, chosen, clock, ReadFacts.of(chosen, video.damaged))
 
 
-def read_item(reader: ClipReader, record: Record, index: int, generator: Generator, path: str) -> dict[str, Any]:
-    """The item of a record; `path` is what the video is called in reports."""
-    try:
-        clip, label = reader.read(record, generator)
-    except VideoError as error:
-        return {"failure": Failure(path, _without_path(error), index, record.label, record.line)}
-    return {"clip": clip, "label": label, "index": index, "path": path}
+def as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
+    """The clips that a sampler chose; a single one is a list of one."""
+    nested = torch.as_tensor(chosen).tolist()
+    return nested if nested and isinstance(nested[0], list) else [nested]
 
 
-def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A batch of the clips that could be read, and in `failed` those that could not.
-
-    `label` is a tensor `[b]`, a tensor a task, or None for a list without labels. Of videos with any number of classes
-    it is `[b m]`: the classes of each, filled up with -1.
-    """
-    good = [item for item in items if "failure" not in item]
-    return {
-        "clip": torch.stack([item["clip"] for item in good]) if good else torch.empty(0),
-        "label": _batch_labels([item["label"] for item in good]),
-        "index": torch.tensor([item["index"] for item in good], dtype=torch.int64),
-        "path": [item["path"] for item in good],
-        "failed": [item["failure"] for item in items if "failure" in item],
-    }
+def check_sampling(sampling: str, sampler: FrameSampler, name: str) -> None:
+    """Something-Something runs at 12 frames a second; a stride made for 30 would show every frame several times."""
+    if sampling == "segments" and sampler.is_strided:
+        raise AnnotationError(
+            f"{name} is sampled by segments over the whole video. A clip at a fixed stride ({sampler!r}) is not what"
+            " was published, and a stride meant for 30 frames a second repeats frames of a video with 12. Use a segment"
+            ' sampler, or, for an experiment, dataclasses.replace(annotations, sampling="any").'
+        )
 
 
-def sampled_piece(record: Record, clock: Clock, protocol: SamplingProtocol) -> tuple[Clock, range | None]:
+def _sampled_piece(record: Record, clock: Clock, protocol: SamplingProtocol) -> tuple[Clock, range | None]:
     """The clock that a record's clips are cut by, and the frames of its piece; None for a whole video."""
     if record.start is None and record.end is None:
         return record_clock(record, clock), None
@@ -198,36 +207,11 @@ def record_clock(record: Record, clock: Clock) -> Clock:
     return Clock(clock.num_frames, record.fps) if record.fps else clock
 
 
-def check_sampling(sampling: str, sampler: FrameSampler, name: str) -> None:
-    """Something-Something runs at 12 frames a second; a stride made for 30 would show every frame several times."""
-    if sampling == "segments" and sampler.is_strided:
-        raise AnnotationError(
-            f"{name} is sampled by segments over the whole video. A clip at a fixed stride ({sampler!r}) is not what"
-            " was published, and a stride meant for 30 frames a second repeats frames of a video with 12. Use a segment"
-            ' sampler, or, for an experiment, dataclasses.replace(annotations, sampling="any").'
-        )
+def _distinct(clips: list[list[int]]) -> list[int]:
+    return sorted({i for clip in clips for i in clip})
 
 
-def _stacked(clips: list[Tensor]) -> Tensor:
-    return clips[0] if len(clips) == 1 else torch.stack(clips)
-
-
-def as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
-    """The clips that a sampler chose; a single one is a list of one."""
-    nested = torch.as_tensor(chosen).tolist()
-    return nested if nested and isinstance(nested[0], list) else [nested]
-
-
-def _batch_labels(labels: list[Label]) -> Tensor | dict[str, Tensor] | None:
-    if any(label is None for label in labels):
-        return None
-    if labels and isinstance(labels[0], Mapping):
-        return {task: torch.tensor([label[task] for label in labels]) for task in labels[0]}  # type: ignore[index,call-overload]
-    if labels and isinstance(labels[0], tuple):
-        rows = [torch.tensor(label, dtype=torch.int64) for label in labels]
-        return pad_sequence(rows, batch_first=True, padding_value=NO_CLASS)
-    return torch.tensor(labels, dtype=torch.int64)
-
-
-def _without_path(error: VideoError) -> str:
-    return error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
+def _views(frames: Tensor, wanted: list[int], chosen: list[list[int]], clock: Clock, facts: ReadFacts) -> Views:
+    position = {i: k for k, i in enumerate(wanted)}
+    times = [(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen]
+    return Views(frames, wanted, [[position[i] for i in clip] for clip in chosen], times, clock.fps, facts)

@@ -6,13 +6,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from motionformer.attention import KERNELS, SCHEMES
 from motionformer.errors import ClipSizeError
+from motionformer.video.spec import InputSpec as InputSpec
+from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
 TimeKind = Literal["attention", "average"]
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
 ReadoutKind = Literal["class", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
-SamplingProtocol = Literal["uniform", "released"]
 
 
 @dataclass(frozen=True)
@@ -38,37 +39,6 @@ class AttendConfig:
         """Made of the options named; an unknown key or choice is an error that names it."""
         made: AttendConfig = _from_dict(cls, values)
         return made
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """The clips a model was made for: how frames are picked and how pixels are scaled.
-
-    `protocol` names the rules (docs/fidelity.md). `uniform`: frames exactly `stride` apart, views from the first frame
-    to the last, antialiased resizing, square pixels. `released`: as the authors' programs read videos, for weights that
-    were trained with them.
-    """
-
-    frames: int = 16
-    height: int = 224
-    width: int = 224
-    sampling: Literal["stride", "segments"] = "stride"
-    stride: int = 4
-    fps: float | None = 30.0
-    """Rate at which `stride` counts, whatever the video's own; `None` counts the video's own frames."""
-    channels: Literal["RGB", "BGR"] = "RGB"
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    views: int = 10
-    crops: int = 3
-    protocol: SamplingProtocol = "uniform"
-
-    def recorded(self) -> dict[str, Any]:
-        """As results are marked with it: without what has its old value, so that results of before stay valid."""
-        values = asdict(self)
-        if self.protocol == "uniform":
-            del values["protocol"]
-        return values
 
 
 @dataclass(frozen=True)

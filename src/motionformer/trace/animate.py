@@ -11,8 +11,8 @@ from jaxtyping import UInt8
 from matplotlib.figure import Figure
 from PIL import Image
 
-from motionformer.data.motion.dataset import write_video
-from motionformer.evaluation.pictures import plain
+from motionformer.data.motion import write_video
+from motionformer.inference.pictures import plain
 from motionformer.trace.draw import INK, draw_panel, heat_caption, label_lines
 from motionformer.trace.result import Row
 

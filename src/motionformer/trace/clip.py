@@ -6,20 +6,19 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float32, UInt8
-from torch import Tensor
+from torch import Generator, Tensor
 
-from motionformer.data import middle_sampler
+from motionformer.data import ClipReader, middle_sampler
 from motionformer.data.clips import as_views
 from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip
 from motionformer.data.samplers import clip_offsets
 from motionformer.data.source import MotionAddress, parse_motion
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.video import Clock, Video, open_video, retry_if_frame_count_changed
+from motionformer.video import Clock
 from motionformer.video.sample import clamp
 
 Source = str | PathLike[str] | MotionClip | Tensor
-IMAGE_RATE = 30.0
 
 
 @dataclass(frozen=True)
@@ -89,17 +88,27 @@ def place_clip(spec: InputSpec, clock: Clock, frame: int | None) -> tuple[list[i
 
 
 def _from_video(path: Path, spec: InputSpec, frame: int | None) -> Clip:
-    with open_video(path, image_rate=IMAGE_RATE, square_pixels=spec.protocol != "released") as video:
-        return retry_if_frame_count_changed(video, lambda: _read_clip(video, spec, frame))
+    sampler = _ClipAround(spec, frame, str(path))
+    views = ClipReader(spec, sampler=sampler, transforms=()).read(path)
+    numbers = [views.numbers[i] for i in views.shown[0]]
+    step = max(numbers[-1] - numbers[0], 1) / max(len(numbers) - 1, 1)
+    frames, damaged = views.frames[views.shown[0]], views.facts.damaged
+    return Clip(path.name, frames, tuple(numbers), sampler.asked, views.fps / step, damaged=damaged)
 
 
-def _read_clip(video: Video, spec: InputSpec, frame: int | None) -> Clip:
-    facts = video.metadata
-    _check_frame(frame, facts.num_frames, str(video.path))
-    indices, asked = place_clip(spec, video.clock, frame)
-    frames = video.read(indices)
-    step = max(indices[-1] - indices[0], 1) / max(len(indices) - 1, 1)
-    return Clip(video.path.name, frames, tuple(indices), asked, facts.fps / step, damaged=video.damaged)
+class _ClipAround:
+    """Samples the clip of `place_clip`, and remembers the position of the frame asked about."""
+
+    asked = 0
+
+    def __init__(self, spec: InputSpec, frame: int | None, where: str) -> None:
+        self.spec, self.frame, self.where = spec, frame, where
+        self.is_strided, self.protocol = spec.sampling == "stride", spec.protocol
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        _check_frame(self.frame, clock.num_frames, self.where)
+        indices, self.asked = place_clip(self.spec, clock, self.frame)
+        return indices
 
 
 def _in_memory(name: str, frames: Tensor, frame: int | None) -> Clip:

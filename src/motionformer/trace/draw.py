@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse, Rectangle
 
 from motionformer.errors import TraceError
-from motionformer.evaluation.pictures import plain
+from motionformer.inference.pictures import plain
 from motionformer.trace.paths import ellipse
 from motionformer.trace.result import Row, Trace, Track
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from motionformer.errors import TraceError
 from motionformer.models import ModelConfig
-from motionformer.video.transforms.crop import Size, cover, middle, released_cover
+from motionformer.video.transforms.geometry import Size, cover, middle, released_cover
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from motionformer.models import Motionformer
 from motionformer.tracking.propagation import Affinity, FrameTokens
 from motionformer.video.transforms.base import FromFrames, Pipeline
-from motionformer.video.transforms.crop import resize
+from motionformer.video.transforms.geometry import resize
 from motionformer.video.transforms.pipelines import finish
 
 

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import CheckpointError, RecipeError
-from motionformer.evaluation import evaluate, open_source
 from motionformer.experiments.davis import Sequence, find_sequences
 from motionformer.experiments.davis import evaluate as davis_evaluate
 from motionformer.experiments.tables import EXPERIMENTS
@@ -20,6 +19,7 @@ from motionformer.experiments.tables.davis import _make_discs
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, by_group
 from motionformer.experiments.tables.report import read_outcomes, write_outcome
 from motionformer.experiments.tables.studies import run_experiment
+from motionformer.inference import evaluate, open_source
 from motionformer.models import create_model
 from motionformer.trace import path_error
 from motionformer.tracking import read_mask, write_mask

@@ -22,11 +22,11 @@ from motionformer.data import open_dataset
 from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
-from motionformer.evaluation import FileVideos, Results, evaluate, print_summary, write_reports
 from motionformer.experiments.demo.report import Facts, write_report
+from motionformer.inference import FileVideos, Results, evaluate, print_summary, write_reports
 from motionformer.trace import PathErrors, path_error
 from motionformer.training.recipe import Recipe, load_recipe
-from motionformer.training.run import FinishedRun, train
+from motionformer.training.run import TrainingResult, train
 from motionformer.weights import load_model
 
 _RECIPE = "motion/easy"
@@ -43,7 +43,7 @@ class Demo:
     folder: Path
     report: Path
     summary: dict[str, Any]
-    run: FinishedRun
+    run: TrainingResult
     paths: PathErrors
     seconds: float
 
@@ -64,7 +64,7 @@ def run_demo(
     say(f"2/4  training {recipe.name}: {folder / 'run'}")
     run = train(recipe, quiet=quiet)
     say(f"3/4  testing, {_VIEWS} views a video: {folder / 'results'}")
-    results = test(run.model, videos, folder / "results", show_progress=not quiet)
+    results = _test(run.model, videos, folder / "results", show_progress=not quiet)
     summary = write_reports(results, folder / "results")
     if not quiet:
         print_summary(summary, Console(stderr=True), show=0)
@@ -91,11 +91,11 @@ def _make_videos(folder: Path, level: str, count: int, seed: int) -> Path:
     return folder
 
 
-def test(model: Path, videos: Path, output: Path, *, show_progress: bool) -> Results:
+def _test(model: Path, videos: Path, output: Path, *, show_progress: bool) -> Results:
     """Score the videos as `motionformer evaluate` does."""
     loaded = load_model(model)
     source = FileVideos(open_dataset(videos), loaded.config.input, views=_VIEWS)
-    return evaluate(loaded, source, name=str(model), batch=32, output=output, show_progress=show_progress)
+    return evaluate(loaded, source, name=str(model), batch_size=32, output=output, show_progress=show_progress)
 
 
 def _level(recipe: Recipe) -> str:

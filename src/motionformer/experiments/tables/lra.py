@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.evaluation.intervals import show_share
 from motionformer.experiments.lra import Result, Run, Splits, train
 from motionformer.experiments.lra.examples import Examples, fingerprint, spread
 from motionformer.experiments.lra.listops import make_listops
@@ -20,6 +19,7 @@ from motionformer.experiments.lra.tasks import TASKS, Task
 from motionformer.experiments.tables import Experiment
 from motionformer.experiments.tables.jobs import no_finished_run, run_parallel
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
+from motionformer.inference.metrics import show_share
 
 _FOLDERS = {
     "listops": "listops",

@@ -12,8 +12,6 @@ import torch
 
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
-from motionformer.evaluation import Results, evaluate, open_source
-from motionformer.evaluation.compare import Comparison, compare
 from motionformer.experiments.lra.model import COMPARED, encoder_macs
 from motionformer.experiments.lra.model import PUBLISHED as ARENA_GMACS
 from motionformer.experiments.tables import Experiment
@@ -29,6 +27,8 @@ from motionformer.experiments.tables.jobs import (
 )
 from motionformer.experiments.tables.lra import compare_attention
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, file_stem, new_outcome
+from motionformer.inference import Results, evaluate, open_source
+from motionformer.inference.comparison import Comparison, compare
 from motionformer.models import Motionformer
 from motionformer.models.costs import measure, paper_macs, training_step_peak
 from motionformer.models.variants import VARIANTS
@@ -117,7 +117,9 @@ def score(job: Job) -> Results:
         split="test" if is_made else None,
         class_names=model.config.labels,
     )
-    return evaluate(model, source, name=job.row.label, batch=32, output=job.folder / "results", show_progress=False)
+    return evaluate(
+        model, source, name=job.row.label, batch_size=32, output=job.folder / "results", show_progress=False
+    )
 
 
 def _by_class(compared: list[Comparison]) -> list[Line]:

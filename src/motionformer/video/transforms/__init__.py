@@ -5,16 +5,18 @@ Start in `pipelines.py`. A new step is a `Transform` with one method.
 
 from motionformer.video.transforms.base import FromFrames, Normalise, Pipeline, SwapChannels, Transform
 from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
-from motionformer.video.transforms.crop import (
+from motionformer.video.transforms.geometry import (
     CentreCrop,
+    HorizontalFlip,
+    LabelAwareFlip,
     RandomCrop,
     RandomErasing,
     RandomResizedCrop,
     ShortSideJitter,
     ShortSideResize,
     SideCrop,
+    find_twins,
 )
-from motionformer.video.transforms.flip import HorizontalFlip, LabelAwareFlip, find_twins
 from motionformer.video.transforms.pipelines import eval_transform, train_transform
 from motionformer.video.transforms.randaugment import RandAugment
 

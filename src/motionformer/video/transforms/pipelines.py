@@ -1,13 +1,15 @@
 """The pipelines of the published protocol, top-down (method.md §6). Decoded frames `[t H W 3]` in, `[3 t H W]` out."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
-from motionformer.video.transforms.base import FromFrames, Normalise, Pipeline, SwapChannels, Transform, Triple
+from motionformer.video.spec import InputSpec
+from motionformer.video.transforms.base import FromFrames, Normalise, Pipeline, SwapChannels, Transform
 from motionformer.video.transforms.colour import ColourJitter, ReleasedColourJitter
-from motionformer.video.transforms.crop import (
+from motionformer.video.transforms.geometry import (
     CentreCrop,
-    PlainResize,
+    HorizontalFlip,
+    LabelAwareFlip,
     RandomCrop,
     RandomErasing,
     RandomResizedCrop,
@@ -16,32 +18,13 @@ from motionformer.video.transforms.crop import (
     SideCrop,
     Size,
 )
-from motionformer.video.transforms.flip import HorizontalFlip, LabelAwareFlip
 from motionformer.video.transforms.randaugment import RandAugment
 
 CropChoice = Literal["centre", 0, 1, 2]
 
 
-@runtime_checkable
-class PixelSpec(Protocol):
-    """What a model takes; the `InputSpec` of a model is one."""
-
-    @property
-    def height(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def mean(self) -> Triple: ...
-    @property
-    def std(self) -> Triple: ...
-    @property
-    def channels(self) -> Literal["RGB", "BGR"]: ...
-    @property
-    def protocol(self) -> Literal["uniform", "released"]: ...
-
-
 def train_transform(
-    spec: PixelSpec,
+    spec: InputSpec,
     *,
     jitter: tuple[int, int] | None = None,
     inverse_jitter: bool = False,
@@ -70,14 +53,14 @@ def train_transform(
         erasing: probability of erasing a rectangle.
     """
     size = (spec.height, spec.width)
-    released = getattr(spec, "protocol", "uniform") == "released"
+    released = spec.protocol == "released"
     steps: list[Transform] = [FromFrames()]
     if rand_augment is not None and released:
         steps += [rand_augment]
     if crop_area is not None:
         steps += [RandomResizedCrop(size, crop_area, released=released)]
     else:
-        low, high = jitter or published_jitter(min(size))
+        low, high = jitter or _published_jitter(min(size))
         steps += [
             ShortSideJitter(low, high, inverse=inverse_jitter, shape=size, released=released),
             RandomCrop(size, released=released),
@@ -94,7 +77,7 @@ def train_transform(
     return Pipeline(*steps, *([colour] if isinstance(colour, ReleasedColourJitter) else []))
 
 
-def eval_transform(spec: PixelSpec, crop: CropChoice = "centre", *, short_side: int | None = None) -> Pipeline:
+def eval_transform(spec: InputSpec, crop: CropChoice = "centre", *, short_side: int | None = None) -> Pipeline:
     """Clips for validation, testing and prediction: nothing is drawn at random.
 
     Args:
@@ -107,30 +90,40 @@ def eval_transform(spec: PixelSpec, crop: CropChoice = "centre", *, short_side: 
     return Pipeline(*resize_transform(spec, covering).steps, *crop_transform(spec, crop).steps[1:])
 
 
-def resize_transform(spec: PixelSpec, size: Size | None = None) -> Pipeline:
+def resize_transform(spec: InputSpec, size: Size | None = None) -> Pipeline:
     """The first half of `eval_transform`: decoded frames `[t H W 3]` → `[3 t h w]` that every crop is cut from.
 
     Bytes, resized with antialiasing; in the released protocol normalised floats, resized without.
     """
     covering = (spec.height, spec.width) if size is None else size
     if spec.protocol == "released":
-        return Pipeline(FromFrames(), PlainResize(covering), *finish(spec))
+        return Pipeline(FromFrames(), ShortSideResize(covering, released=True), *finish(spec))
     return Pipeline(FromFrames(), ShortSideResize(covering))
 
 
-def crop_transform(spec: PixelSpec, crop: CropChoice = "centre") -> Pipeline:
+def crop_transform(spec: InputSpec, crop: CropChoice = "centre") -> Pipeline:
     """The second half: resized frames, laid out as `[t h w 3]` again, → what the model takes."""
     size = (spec.height, spec.width)
     cut = CentreCrop(size) if crop == "centre" else SideCrop(size, crop)
     return Pipeline(FromFrames(), cut, *([] if spec.protocol == "released" else finish(spec)))
 
 
-def published_jitter(size: int) -> tuple[int, int]:
+def crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
+    """The centre, or the three along the long side.
+
+    The released program takes the first of the three, not the centre, for a single crop of Something-Something.
+    """
+    if spec.crops == 1:
+        return (0,) if spec.protocol == "released" and spec.sampling == "segments" else ("centre",)
+    return (0, 1, 2)
+
+
+def _published_jitter(size: int) -> tuple[int, int]:
     """256–320 for 224 pixels, the same proportions for others."""
     return round(size * 256 / 224), round(size * 320 / 224)
 
 
-def finish(spec: PixelSpec) -> list[Transform]:
+def finish(spec: InputSpec) -> list[Transform]:
     """The end of every pipeline. Channels are swapped first: mean and std are those of the model's channels."""
     order: list[Transform] = [SwapChannels()] if spec.channels == "BGR" else []
     return [*order, Normalise(spec.mean, spec.std)]
