@@ -140,32 +140,32 @@ def _paint(contours: list[_Points], markers: _Points) -> _Picture:
 def _draw_contour(length: int, others: list[_Points], rng: np.random.Generator, tries: int = 20) -> _Points | None:
     taken = _spread(np.concatenate(others)) if others else np.zeros((0, 2))
     for _ in range(tries):
-        place, angle = rng.uniform(_PADDING, _SIZE - _PADDING, 2), rng.uniform(0, 2 * np.pi)
-        if len(others) == 1 and np.linalg.norm(place - others[0][0, 0]) < _SEED_DISTANCE:
+        position, angle = rng.uniform(_PADDING, _SIZE - _PADDING, 2), rng.uniform(0, 2 * np.pi)
+        if len(others) == 1 and np.linalg.norm(position - others[0][0, 0]) < _SEED_DISTANCE:
             continue
         dashes = np.zeros((length, 2, 2))
         for number in range(length):
             before = np.concatenate((taken, _spread(dashes[: max(0, number - 1)])))
-            found = _next_angle(place, angle, before, rng)
+            found = _next_angle(position, angle, before, rng)
             if found is None:
                 break
             angle = found
             forward = np.array((np.cos(angle), np.sin(angle)))
-            dashes[number] = place, place + _DASH * forward
-            place = dashes[number, 1] + _GAP * forward
+            dashes[number] = position, position + _DASH * forward
+            position = dashes[number, 1] + _GAP * forward
         else:
             return dashes
     return None
 
 
-def _next_angle(place: _Points, angle: float, before: _Points, rng: np.random.Generator) -> float | None:
+def _next_angle(position: _Points, angle: float, before: _Points, rng: np.random.Generator) -> float | None:
     """Where to turn so that the dash stays inside and clear of `before`; sharper turns are tried after gentle ones."""
     turned = angle + _TURN * rng.standard_normal(_TURNS) * np.linspace(1, _SHARPEST, _TURNS)
     forward = np.stack((np.cos(turned), np.sin(turned)), axis=-1)
-    end, ahead = place + _DASH * forward, place + (_DASH + _GAP) * forward  # the next dash begins ahead
+    end, ahead = position + _DASH * forward, position + (_DASH + _GAP) * forward  # the next dash begins ahead
     good = (ahead.min(axis=-1) >= _PADDING) & (ahead.max(axis=-1) <= _SIZE - _PADDING)
     if len(before):
-        points = _spread(np.stack((np.broadcast_to(place, end.shape), end), axis=1)).reshape(_TURNS, 3, 1, 2)
+        points = _spread(np.stack((np.broadcast_to(position, end.shape), end), axis=1)).reshape(_TURNS, 3, 1, 2)
         good &= np.square(points - before).sum(axis=-1).min(axis=(1, 2)) >= _CLEARANCE**2
     return float(turned[good.argmax()]) if good.any() else None
 

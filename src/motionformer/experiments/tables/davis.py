@@ -1,7 +1,7 @@
 """A6: video object segmentation by label propagation, for several models on the same sequences.
 
 Without `--data` the sequences are discs of the motion benchmark, whose masks are known; they are small and easy, and
-say that the pieces work. With it they are those of a DAVIS folder. `weights=FILE` adds an image transformer, one with
+show that the pieces work. With it they are those of a DAVIS folder. `weights=FILE` adds an image transformer, one with
 the same shape and random weights, and the same weights inflated into a Motionformer. `small`, `middle` and `full` are
 the heights, in pixels, at which tiny and image models see frames.
 """
@@ -95,13 +95,13 @@ def _score(sequences: list[Sequence], tracker: Tracker) -> _Metrics:
 def _make_discs(root: Path) -> Path:
     """Clips of the motion benchmark in the layout of DAVIS."""
     clips = MotionBenchmark("medium", "val", _SEQUENCES, frames=_FRAMES, size=_SIZE)
-    place = torch.arange(_SIZE) + 0.5
+    pixels = torch.arange(_SIZE) + 0.5
     for index in range(_SEQUENCES):
         clip, radius = clips[index], clips.scene(index).disc.radius * _SIZE
         frames, masks = (root / kind / "480p" / f"disc-{index}" for kind in ("JPEGImages", "Annotations"))
         frames.mkdir(parents=True, exist_ok=True)
         masks.mkdir(parents=True, exist_ok=True)
-        x, y = ((place - clip.path[:, axis, None] + _SIZE / 2) % _SIZE - _SIZE / 2 for axis in (0, 1))  # a torus
+        x, y = ((pixels - clip.path[:, axis, None] + _SIZE / 2) % _SIZE - _SIZE / 2 for axis in (0, 1))  # a torus
         truth = (x[:, None, :] ** 2 + y[:, :, None] ** 2 <= radius**2).to(torch.uint8)
         for number, (frame, mask) in enumerate(zip(clip.frames, truth, strict=True)):
             write_png(frames / f"{number:05d}.png", VideoFrame.from_ndarray(frame.numpy(), format="rgb24"))
@@ -124,7 +124,7 @@ def _trackers(request: Request, options: dict[str, Any]) -> dict[str, Callable[[
             f"motion-tiny, {small} px": lambda: _propagate(open_backbone("motion-tiny"), small),
         }
     if weights:
-        read_image_weights(weights)  # a wrong file is told now, not after the rows before it
+        read_image_weights(weights)  # a wrong file raises now, not after the rows before it
         image = Path(weights).stem
         choices |= {
             f"{image}'s shape, random weights, {middle} px": lambda: _propagate(_random_like(weights), middle),

@@ -1,4 +1,4 @@
-"""Tables of recipes: which training runs there are, where each lies, training a few at a time, and their figures.
+"""Tables of recipes: which training runs there are, where each lies, training a few at a time, and their metrics.
 
 With `--data` a row is trained as `motionformer finetune` would: the videos decide the clip and the head, the row
 everything else. All rows and seeds share one split of the videos.
@@ -41,7 +41,7 @@ class Job:
 
 
 def train_table(experiment: Experiment, request: Request) -> Outcome:
-    """Every row with every seed; a run that is finished is not repeated, so a killed table goes on where it stopped."""
+    """Every row with every seed; a run that is finished is not repeated, so a killed table resumes."""
     jobs = plan_jobs(choose_rows(experiment, request), request)
     if request.train:
         train_jobs(jobs, request)
@@ -73,7 +73,7 @@ def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
 
 
 def choose_rows(experiment: Experiment, request: Request) -> list[Row]:
-    """The rows asked for; none is an error that says why."""
+    """The rows asked for; none is an error with the reason."""
     there = experiment.cpu if request.scale == "cpu" else experiment.paper
     chosen = [row for row in there if request.rows in row.label]
     if chosen:
@@ -140,7 +140,7 @@ def make_recipe(job: Job, *, write: bool = False) -> Recipe:
 
 
 def finished(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """The jobs whose run is complete, with its card. A run of another recipe in a job's place is an error."""
+    """The jobs whose run is complete, with its card. A run of another recipe in a job's folder is an error."""
     for job in jobs:
         card = job.folder / "card.json"
         if card.is_file():

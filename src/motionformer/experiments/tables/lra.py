@@ -58,9 +58,9 @@ class _Trial:
 
     def jobs(self, attend: str, request: Request) -> list["_Job"]:
         """One with each seed."""
-        place = request.out / "runs" / f"{self.folder}-{attend}"
+        folder = request.out / "runs" / f"{self.folder}-{attend}"
         runs = [Run(self.task.name, attend, seed, **self.settings) for seed in range(request.seeds)]
-        return [_Job(self, run, place / f"seed-{run.seed}", request.threads, request.tell) for run in runs]
+        return [_Job(self, run, folder / f"seed-{run.seed}", request.threads, request.tell) for run in runs]
 
     def __str__(self) -> str:
         train, test = len(self.splits.train), len(self.splits.test)
@@ -106,7 +106,7 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
     for trial in trials:
         name = trial.task.name
         for attend in COMPARED:
-            by_seed = {seed: figures for (task, way, seed), figures in found.items() if (task, way) == (name, attend)}
+            by_seed = {seed: metrics for (task, way, seed), metrics in found.items() if (task, way) == (name, attend)}
             lines += _line(by_seed, name, attend, len(trial.splits.test))
         if is_small and any(line.group == name for line in lines):
             lines.append(Line("always the most frequent class", (100 * _most_frequent(trial.splits.test),), group=name))
@@ -120,7 +120,7 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
 
 
 def _most_frequent(examples: Examples) -> float:
-    """The share of the most frequent class: what guessing gets."""
+    """The share of the most frequent class: the chance level."""
     counts = Counter(examples[i].label for i in range(len(examples)))
     return max(counts.values()) / len(examples)
 
@@ -217,10 +217,10 @@ def _read_result(file: Path, asked: dict[str, object]) -> tuple[float, float]:
     """Test accuracy and seconds of a finished run, which must be the one asked for, on the data asked for."""
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
-        there, figures = {**stored["run"], **stored["data"]}, (stored["test_accuracy"], stored["seconds"])
+        there, metrics = {**stored["run"], **stored["data"]}, (stored["test_accuracy"], stored["seconds"])
     except (ValueError, KeyError, TypeError) as error:
         raise RecipeError("is no result of `motionformer lra train`, or a damaged one.", file) from error
     differ = [f"{key} {there.get(key)}, asked for {value}" for key, value in asked.items() if there.get(key) != value]
     if differ:
         raise RecipeError(f"is of another run ({'; '.join(differ)}): give its settings, or another --out.", file)
-    return figures
+    return metrics

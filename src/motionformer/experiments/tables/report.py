@@ -95,9 +95,9 @@ def draw(experiment: Experiment, outcome: Outcome) -> Figure:
 
 def _draw_curves(axes: Any, outcome: Outcome) -> None:
     groups = dict.fromkeys(line.group for line in outcome.lines)
-    for place, (colour, group) in enumerate(zip(_COLOURS, groups, strict=False)):
+    for index, (colour, group) in enumerate(zip(_COLOURS, groups, strict=False)):
         lines = [line for line in outcome.lines if line.group == group and line.x is not None]
-        aside = 0.05 * (place - (len(groups) - 1) / 2)  # beside each other, so that no error bar hides another
+        aside = 0.05 * (index - (len(groups) - 1) / 2)  # beside each other, so that no error bar hides another
         axes.errorbar(
             [line.x + aside for line in lines if line.x is not None],
             [line.mean for line in lines],
@@ -111,14 +111,14 @@ def _draw_curves(axes: Any, outcome: Outcome) -> None:
 
 
 def _draw_bars(axes: Any, lines: list[Line], measure: str) -> None:
-    """Bars, their figures beside the names, where nothing can hide them; seeds as dots, the paper's as diamonds."""
+    """Bars, their values beside the names, where nothing can hide them; seeds as dots, the paper's as diamonds."""
     names = [f"{line.label}   {line.show(line.mean)}" for line in lines]
     axes.barh(names, [line.mean for line in lines], color="#8fb3d9", height=0.62)
     shown = [value for line in lines for value in line.values]
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if len(line.values) > 1:
-            axes.plot(line.values, [place] * len(line.values), "o", color=_INK, markersize=4)
-    published = {place: float(line.paper) for place, line in enumerate(lines) if line.paper}
+            axes.plot(line.values, [index] * len(line.values), "o", color=_INK, markersize=4)
+    published = {index: float(line.paper) for index, line in enumerate(lines) if line.paper}
     axes.plot(list(published.values()), list(published), "D", color="none", markeredgecolor="#c2571a", markersize=6)
     marks = [*(["dots: seeds"] if len(shown) > len(lines) else []), *(["diamonds: paper"] if published else [])]
     axes.set_xlabel("\n".join(filter(None, (measure, "; ".join(marks)))))
@@ -201,7 +201,7 @@ def _recipes(rows: Sequence[Row]) -> str:
 
 
 def _recipe_table(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
-    """The paper's figure of every row beside ours on each data."""
+    """The paper's result of every row beside ours on each data set."""
     columns = [outcome.data or "motion benchmark" for outcome in outcomes] or ["ours"]
     found: list[Mapping[str, Line]] = [{line.label: line for line in outcome.lines} for outcome in outcomes] or [{}]
     head = ["| | paper | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
@@ -256,5 +256,5 @@ def _published(row: Row) -> str:
 
 
 def _expected(recipe: str) -> str:
-    """What a recipe says is to be expected, without its source."""
+    """The expected result of a recipe, without its source."""
     return find_row(recipe).expected.partition(" (")[0]

@@ -98,7 +98,9 @@ def _measure_gains(experiment: Experiment, request: Request) -> Outcome:
         if not pairs:
             raise RecipeError(f"no seed of both {joint.label} and {trajectory.label} is finished in {request.out}.")
     compared = [compare(score(a), score(b)) for a, b in pairs]
-    about = f"{compared[0].videos} test videos a seed; trajectory {mean(c.b_top1 for c in compared):.1%} of all, joint "
+    about = (
+        f"{compared[0].videos} test videos per seed; trajectory {mean(c.b_top1 for c in compared):.1%} of all, joint "
+    )
     about += f"{mean(c.a_top1 for c in compared):.1%}"
     if len(compared) == 1:
         low, high = (100 * bound for bound in compared[0].interval)
@@ -123,7 +125,7 @@ def score(job: Job) -> Results:
 
 
 def _by_class(compared: list[Comparison]) -> list[Line]:
-    """A line a class with the gain of every seed; largest mean gain first."""
+    """A line per class with the gain of every seed; largest mean gain first."""
     gains: dict[str, list[float]] = {}
     for comparison in compared:
         for change in comparison.classes:
