@@ -124,7 +124,7 @@ class NonFiniteLossError(TrainingError):
 
 
 class PageError(MotionformerError):
-    """What the browser page does not do, and why: a limit, a file that is no video, a question it cannot read."""
+    """A request that the browser page rejects, and why: a limit, a file that is no video, a malformed query."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)

@@ -200,7 +200,7 @@ class TestMaps:
     @pytest.mark.parametrize("what", ["trajectory", "rollout", "class-token"])
     def test_trace_shows_it(self, what: str) -> None:
         at = None if what == "class-token" else (12.0, 12.0)
-        shown = trace(tiny(**MINE), frames_of(8), at=at, frame=0, what=what, layer=0)
+        shown = trace(tiny(**MINE), frames_of(8), point=at, frame=0, what=what, layer=0)
         assert shown.scheme == "window"
         mass = shown.tracks[0].map.mass
         assert (mass[:2] > 0).all()
@@ -208,7 +208,7 @@ class TestMaps:
 
     def test_compare_puts_it_beside_others(self) -> None:
         models = {"window": tiny(attention="window"), "joint": tiny(attention="joint")}
-        found = compare(models, frames_of(8), at=(12.0, 12.0), frame=0, layer=0)
+        found = compare(models, frames_of(8), point=(12.0, 12.0), frame=0, layer=0)
         assert [one.scheme for one in found.traces] == ["window", "joint"]
 
 

@@ -15,9 +15,8 @@ from torch import Tensor
 from motionformer import create_model
 from motionformer.errors import ExportError
 from motionformer.export import FORMATS, export_model
-from motionformer.export.check import compare
-from motionformer.export.contract import Run
-from motionformer.export.pt2 import METADATA
+from motionformer.export.formats import METADATA, Run
+from motionformer.export.write import _compare
 from motionformer.models import AttendConfig, Motionformer
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +147,7 @@ def test_a_file_that_computes_something_else_is_refused_and_leaves_nothing(
 def test_not_a_number_is_not_agreement() -> None:
     model = small("joint-tiny")
     with pytest.raises(ExportError, match="differs from this one by nan"):
-        compare(model, lambda clip: {"logits": torch.full((clip.shape[0], 3), float("nan"))})
+        _compare(model, lambda clip: {"logits": torch.full((clip.shape[0], 3), float("nan"))})
 
 
 def test_not_a_number_in_a_later_head_is_none_either() -> None:
@@ -158,7 +157,7 @@ def test_not_a_number_in_a_later_head_is_none_either() -> None:
         return {**model(clip), "noun": torch.full((len(clip), 2), float("nan"))}
 
     with pytest.raises(ExportError, match=r"differs from this one by nan \(noun, noise"):
-        compare(model, run)
+        _compare(model, run)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -176,7 +175,7 @@ def test_training_mode_comes_back_and_is_not_exported(tmp_path: Path) -> None:
 
 def test_unusable_targets_say_why(tmp_path: Path) -> None:
     model = small("joint-tiny")
-    with pytest.raises(ExportError, match=r"model.tflite: .* ends in .pt2 or .onnx"):
+    with pytest.raises(ExportError, match=r"model.tflite: .* must be .pt2 or .onnx"):
         export_model(model, tmp_path / "model.tflite")
     with pytest.raises(ExportError, match="there is no folder"):
         export_model(model, tmp_path / "none" / "model.pt2")

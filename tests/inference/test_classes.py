@@ -138,7 +138,10 @@ class TestReleased:
         assert note is not None
         assert all(word in note for word in (*words, "are numbered", "--labels"))
 
-    @pytest.mark.parametrize("file", ["k400.csv", "k400.json", "kinetics_classnames.json", "k400/train.csv"])
+    @pytest.mark.parametrize(
+        "file",
+        ["k400.csv", "k400.json", "kinetics_classnames.json", "k400/train.csv", "k400/kinetics_classnames.json"],
+    )
     def test_kinetics_in_alphabetical_order(self, file: str, classes: Path) -> None:
         (classes / file).parent.mkdir(exist_ok=True)
         (write_kinetics if file.endswith("csv") else write_classnames)(classes / file, 400)

@@ -204,7 +204,7 @@ model = Motionformer(replace(model_config("joint-tiny"), attention="mine")).eval
 frames = torch.randint(0, 255, (8, 48, 48, 3), dtype=torch.uint8)
 for what in ("trajectory", "rollout", "class-token"):
     try:
-        trace(model, frames, at=None if what == "class-token" else (20, 20), what=what)
+        trace(model, frames, point=None if what == "class-token" else (20, 20), what=what)
     except TraceError as error:
         print(error)
 print(trace(model, frames, what="gradcam", layer=0).scheme)

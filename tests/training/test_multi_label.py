@@ -38,6 +38,7 @@ from motionformer.training.objectives import (
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import prepare, train
 from motionformer.training.sources import open_sources
+from tests.data.conftest import raw_reader
 
 COLOURS = ("blue", "green", "red")
 CPU = Hardware(False, 16 << 30, 1)

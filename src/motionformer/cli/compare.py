@@ -67,7 +67,8 @@ def _print(found: "Comparison", show: int) -> None:
         table.add_section()
         table.add_row(f"[bold]{heading}: {len(changes)} classes[/bold]", "", "", "")
         for one in changes[:show]:
-            table.add_row(f"{escape(one.name)} ({one.videos})", _percent(one.a), _percent(one.b), _signed(one.gain))
+            shares = [_with_interval(share, one.videos) for share in (one.a, one.b)]
+            table.add_row(f"{escape(one.name)} ({one.videos})", *shares, _signed(one.gain))
     plain = plain_console()
     plain.print(f"A: {found.a}\nB: {found.b}")
     Console().print(table)
@@ -80,6 +81,12 @@ def _print(found: "Comparison", show: int) -> None:
             plain.print(f"note: {count} videos are in {side} only and were left out")
     for note in found.notes:
         plain.print(f"note: {note}")
+
+
+def _with_interval(share: float, videos: int) -> str:
+    from motionformer.inference.metrics import show_interval, wilson
+
+    return f"{_percent(share)} ({show_interval(*wilson(round(share * videos), videos))})"
 
 
 def _percent(value: float) -> str:

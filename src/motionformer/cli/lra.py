@@ -131,6 +131,7 @@ def train(
 
     from motionformer.experiments.lra import Run, find_task, make_attend
     from motionformer.experiments.lra import train as train_model
+    from motionformer.inference.metrics import show_share
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -163,11 +164,16 @@ def train(
     with progress_bar() as progress:
         bar = progress.add_task(f"{task}, {kernel}", total=run.steps)
 
+        num_dev = min(len(splits.dev), run.dev_examples or len(splits.dev))
+
+        def show_dev(share: float) -> str:
+            return show_share(round(share * num_dev), num_dev)
+
         def report(step: int, row: dict[str, float | int]) -> None:
             progress.update(bar, completed=step)
             if "dev_accuracy" in row:
                 progress.console.print(
-                    f"step {step}: loss {row['loss']:.3f}, {row['dev_accuracy']:.1%} of development",
+                    f"step {step}: loss {row['loss']:.3f}, {show_dev(row['dev_accuracy'])} of development",
                     highlight=False,
                 )
 
@@ -175,11 +181,9 @@ def train(
     if as_json:
         print_json(asdict(result))
         return
-    from motionformer.inference.metrics import show_share
-
     right, total = round(result.test_accuracy * len(splits.test)), len(splits.test)
     print(
-        f"{task}, {kernel}, seed {seed}: {show_share(right, total)} of test, {result.dev_accuracy:.1%} of "
+        f"{task}, {kernel}, seed {seed}: {show_share(right, total)} of test, {show_dev(result.dev_accuracy)} of "
         f"development at step {result.best_step} of {run.steps}; {result.seconds:.0f} s; {folder}"
     )
 

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     import torch
 
-    from motionformer.tracking.tracker import Tracker
+    from motionformer.tracking import Tracker
 
 ModelOption = Annotated[str, typer.Option("--model", "-m", help="Released name, file, or folder of weights.")]
 BatchSizeOption = Annotated[int, typer.Option("--batch-size", min=1, help="Clips per forward pass.")]
@@ -57,6 +57,7 @@ RENAMED = {
     "--attend": "--kernel",
     "--from": "--init-from",
     "--at": "--point",
+    "--masks": "--output",
 }
 """Spellings of 0.1; accepted until 0.3."""
 
@@ -165,7 +166,7 @@ class TrackerOptions:
     affinity: Annotated[
         Literal["features", "attention"], typer.Option(help="Compare tokens, or queries with keys of the attention.")
     ] = "features"
-    block: Annotated[int, typer.Option(help="Whose tokens or attention; -1 is the last block.")] = -1
+    block: Annotated[int, typer.Option(help="Block whose tokens or attention are compared; -1 is the last.")] = -1
     context: Annotated[int, typer.Option(min=0, help="Latest frames that give labels, beside the first.")] = 7
     radius: Annotated[int, typer.Option(min=0, help="Radius of the neighbourhood in tokens; 0 is the whole frame.")] = (
         12
@@ -173,7 +174,7 @@ class TrackerOptions:
     top_k: Annotated[int, typer.Option(min=0, help="Nearest neighbours per token; 0 is all.")] = 5
     temperature: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="Of the softmax.", show_default="0.1 for features, 1 for attention"),
+        typer.Option(min=1e-6, help="Temperature of the softmax.", show_default="0.1 for features, 1 for attention"),
     ] = None
     stretch: Annotated[
         bool,
@@ -182,25 +183,22 @@ class TrackerOptions:
             " not come back."
         ),
     ] = True
-    seed: Annotated[int, typer.Option(help="Of random weights.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of random weights.")] = 0
     device: DeviceOption = "auto"
 
     def build(self) -> "Tracker":
-        from motionformer.tracking.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
-        from motionformer.tracking.propagation import Affinity
-        from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone
+        from motionformer.tracking import make_tracker
 
-        if self.model == "copy":
-            return CopyFirst()
-        readout: Readout = TokenReadout(self.block) if self.affinity == "features" else AttentionReadout(self.block)
-        device = find_device(self.device)
-        backbone = open_backbone(self.model, from_image=self.from_image, clip=self.clip, seed=self.seed).to(device)
         try:
-            features = ClipFeatures(backbone, readout, clip=self.clip, height=self.height)
+            return make_tracker(self.model, **self.arguments())
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        how = Affinity(self.radius or None, self.top_k or None, self.temperature or readout.default.temperature)
-        return LabelPropagation(features, how, self.context, self.stretch)
+
+    def arguments(self) -> dict[str, Any]:
+        """Of `make_tracker`, beside the model."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "model"}
+        given |= {"radius": self.radius or None, "top_k": self.top_k or None}
+        return given | {"device": None if self.model == "copy" else find_device(self.device)}
 
 
 def with_tracker_options(command: Callable[..., None]) -> Callable[..., None]:

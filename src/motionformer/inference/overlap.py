@@ -109,7 +109,9 @@ def _fingerprints(source: VideoSource) -> Sequence[tuple[str, Span] | None]:
 
 def _note(counts: dict[str, Any], data: TrainingData, total: int) -> str:
     notes = [f"{counts['videos']} of {total} videos are training videos of this model"]
-    if counts["videos"]:
+    if not counts["videos"]:
+        notes[0] += " (re-encoded copies are not recognised)"
+    else:
         notes[0] += (
             f" ({', '.join(counts['names'][:3])}{', …' if counts['videos'] > 3 else ''}): the metric is too good"
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Num, UInt8
 from torch import Tensor
 
 from motionformer.data import ClipReader, Failure, Views
@@ -240,7 +240,7 @@ class Predictor:
             facts = replace(picked.facts, damaged=stream.is_damaged(picked.end))
             yield Prediction(fspath(video), self.labels, own, start, end, facts)
 
-    def _resize(self, frame: Any) -> UInt8[Tensor, "h w 3"]:
+    def _resize(self, frame: Any) -> Num[Tensor, "h w 3"]:
         return self.reader.resize(as_frames([frame]))[0]
 
 

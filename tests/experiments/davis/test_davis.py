@@ -9,9 +9,8 @@ import torch
 from motionformer.errors import MaskError
 from motionformer.experiments.davis import _mask_files, evaluate, find_sequences, score_folders
 from motionformer.experiments.davis.score import Scores
-from motionformer.tracking.features import ClipFeatures
 from motionformer.tracking.masks import read_mask, write_mask
-from motionformer.tracking.propagation import Affinity
+from motionformer.tracking.propagation import Affinity, ClipFeatures
 from motionformer.tracking.tracker import CopyFirst, LabelPropagation, Tracker, open_backbone
 from motionformer.video import open_video
 from motionformer.video.images import list_frames

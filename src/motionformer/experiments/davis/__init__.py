@@ -18,8 +18,7 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis.score import ObjectScore, Scores, jaccard, score_sequence
-from motionformer.tracking.masks import read_mask
-from motionformer.tracking.output import check_no_overwrite, check_output_kind
+from motionformer.tracking.masks import check_no_overwrite, check_output_kind, read_mask
 from motionformer.tracking.tracker import Tracker, check_first_mask, track_and_write
 from motionformer.video import open_video
 from motionformer.video.images import list_frames, number_of

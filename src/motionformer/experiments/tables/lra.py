@@ -87,7 +87,9 @@ class _Job:
     def __call__(self, step: int, row: dict[str, float | int]) -> None:
         """Say how the run stands at each evaluation."""
         if "dev_accuracy" in row:
-            self.tell(f"{self}: step {step}, loss {row['loss']:.3f}, {row['dev_accuracy']:.1%} of development")
+            total = min(len(self.trial.splits.dev), self.run.dev_examples or len(self.trial.splits.dev))
+            right = show_share(round(row["dev_accuracy"] * total), total)
+            self.tell(f"{self}: step {step}, loss {row['loss']:.3f}, {right} of development")
 
 
 def compare_attention(experiment: Experiment, request: Request) -> Outcome:

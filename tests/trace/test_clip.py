@@ -7,8 +7,7 @@ import torch
 
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.trace.clip import open_clip, place_clip
-from motionformer.trace.query import find_geometry
+from motionformer.trace.clip import _sample_around, find_geometry, open_clip
 from motionformer.video import Clock
 from motionformer.video.transforms import eval_transform
 from tests.video.numbered import read_number, write_lying_video
@@ -23,7 +22,7 @@ def config(height: int = 48, width: int = 48, patch: int = 8) -> ModelConfig:
 class TestGeometry:
     @pytest.mark.parametrize("frame", SIZES)
     @pytest.mark.parametrize("want", [(48, 48), (32, 64)])
-    def test_places_are_where_the_transform_takes_the_patches_from(
+    def test_centres_are_where_the_transform_takes_the_patches_from(
         self, frame: tuple[int, int], want: tuple[int, int]
     ) -> None:
         """Frames whose colour is their own coordinate: what the model is shown says where it comes from."""
@@ -33,16 +32,16 @@ class TestGeometry:
         spec = InputSpec(height=want[0], width=want[1], mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
         seen = eval_transform(spec)(coordinates)[:2, 0]
         patches = torch.nn.functional.avg_pool2d(seen, 8).flatten(1).T
-        places = find_geometry(config(*want), frame).places().float()
+        centres = find_geometry(config(*want), frame).patch_centres().float()
         rows, columns = want[0] // 8, want[1] // 8
         inner = torch.zeros(rows, columns, dtype=torch.bool)
         inner[1:-1, 1:-1] = True  # at the border of the frame, resizing repeats pixels
-        assert torch.allclose(patches[inner.flatten()], places[inner.flatten()], atol=1e-3 * max(frame))
+        assert torch.allclose(patches[inner.flatten()], centres[inner.flatten()], atol=1e-3 * max(frame))
 
     @pytest.mark.parametrize("frame", SIZES)
     def test_every_patch_is_found_at_its_own_centre(self, frame: tuple[int, int]) -> None:
         geometry = find_geometry(config(), frame)
-        found = [geometry.patch_at(x, y) for x, y in geometry.places().tolist()]
+        found = [geometry.patch_at(x, y) for x, y in geometry.patch_centres().tolist()]
         assert found == [(row, column) for row in range(6) for column in range(6)]
 
     def test_token_counts_frame_row_column(self) -> None:
@@ -65,36 +64,36 @@ class TestGeometry:
             find_geometry(config(), (240, 320)).patch_at(x, 100.0)
 
 
-class TestPlaceClip:
+class TestSampleAround:
     spec = InputSpec(frames=8, stride=4, fps=30.0)
 
     @pytest.mark.parametrize("fps", [30.0, 25.0, 29.97, 12.0])
     def test_the_frame_asked_about_is_shown_wherever_there_is_room(self, fps: float) -> None:
         for frame in (*range(0, 200, 9), *range(190, 200)):
-            indices, asked = place_clip(self.spec, Clock(200, fps), frame)
-            assert indices[asked] == frame
+            indices, index = _sample_around(self.spec, Clock(200, fps), frame)
+            assert indices[index] == frame
             assert len(indices) == 8
             assert 0 <= indices[0] <= indices[-1] < 200
 
     def test_in_the_middle_of_the_clip_if_it_can_be(self) -> None:
-        assert place_clip(self.spec, Clock(200, 30.0), 100) == ([84, 88, 92, 96, 100, 104, 108, 112], 4)
-        assert place_clip(self.spec, Clock(200, 30.0), 0)[1] == 0
-        assert place_clip(self.spec, Clock(200, 30.0), 199)[1] == 7
+        assert _sample_around(self.spec, Clock(200, 30.0), 100) == ([84, 88, 92, 96, 100, 104, 108, 112], 4)
+        assert _sample_around(self.spec, Clock(200, 30.0), 0)[1] == 0
+        assert _sample_around(self.spec, Clock(200, 30.0), 199)[1] == 7
 
     def test_without_a_frame_the_middle_clip(self) -> None:
-        indices, asked = place_clip(self.spec, Clock(101, 30.0), None)
+        indices, index = _sample_around(self.spec, Clock(101, 30.0), None)
         assert indices == [36, 40, 44, 48, 52, 56, 60, 64]
-        assert asked == 4
+        assert index == 4
 
     @pytest.mark.parametrize("frame", range(9))
     def test_in_a_short_video_the_nearest_frame_shown(self, frame: int) -> None:
-        indices, asked = place_clip(self.spec, Clock(9, 30.0), frame)
-        assert abs(indices[asked] - frame) == min(abs(i - frame) for i in indices)
+        indices, index = _sample_around(self.spec, Clock(9, 30.0), frame)
+        assert abs(indices[index] - frame) == min(abs(i - frame) for i in indices)
 
     def test_segments_cover_the_video(self) -> None:
         spec = InputSpec(frames=4, sampling="segments")
-        assert place_clip(spec, Clock(80, 30.0), 55) == ([10, 30, 50, 70], 2)
-        assert place_clip(spec, Clock(80, 30.0), None) == ([10, 30, 50, 70], 2)
+        assert _sample_around(spec, Clock(80, 30.0), 55) == ([10, 30, 50, 70], 2)
+        assert _sample_around(spec, Clock(80, 30.0), None) == ([10, 30, 50, 70], 2)
 
 
 def test_a_clip_of_a_video_that_announces_too_many_frames(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_a_clip_of_a_video_that_announces_too_many_frames(tmp_path: Path) -> Non
     config = ModelConfig(tubelet=2, input=InputSpec(frames=16, stride=1, fps=30.0))
     for frame in (8, 17):
         clip = open_clip(path, config, frame)
-        assert clip.numbers[clip.asked] == frame
+        assert clip.numbers[clip.query_index] == frame
         assert [read_number(one) for one in clip.frames] == list(clip.numbers)
     with pytest.raises(TraceError, match="there is no frame 19; it has 18"):
         open_clip(path, config, frame=19)

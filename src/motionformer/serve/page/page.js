@@ -1,46 +1,46 @@
-// The page: asks the server, draws what it says. No libraries, nothing from elsewhere.
-// state → ask (one function that talks to the server) → choose a video → trace a point → draw.
+// The page: sends requests to the server and draws the answers. No libraries, no external resources.
+// state → request (the only function that talks to the server) → choose a video → trace a point → draw.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const state = { visitor: "new", limits: null, models: [], video: null, clip: null, traces: null, point: null, step: 0, playing: true, asking: 0 };
+const state = { session: "new", limits: null, models: [], kinds: {}, video: null, clip: null, traces: null, point: null, step: 0, playing: true, pending: 0 };
 const STEP_MS = 380;
 const COLOURS = ["#4353c9", "#d9480f", "#2b8a3e", "#9c36b5", "#0b7285", "#e67700"];
 const HEAT = [[40, 11, 84], [101, 21, 110], [159, 42, 99], [212, 72, 66], [245, 125, 21], [250, 193, 39]]; // inferno, dark to bright
 const TOP = 4; // doublings of a uniform map at which the absolute scale ends, as in trace/draw.py
 const LEGENDS = {
-  trajectory: "Red: the patch you clicked. Heat: where it looks in each frame. White line: where it looks most. Ellipse: the mean place, with one standard deviation.",
-  "class-token": "Heat: where the class token looks, over the whole clip.",
-  rollout: "Heat: what reaches the class token, or the patch you clicked, through all layers up to this one.",
-  gradcam: "Heat: what speaks for the class.",
+  trajectory: "Red: the patch you clicked. Heat: its attention in each frame. White line: the peak of the attention. Ellipse: mean and one standard deviation.",
+  "class-token": "Heat: attention of the class token over the whole clip.",
+  rollout: "Heat: attention rollout to the class token, or to the patch you clicked, through all layers up to this one.",
+  gradcam: "Heat: evidence for the class.",
 };
 const SCALES = {
-  relative: (of) => ` Its scale is relative: from nothing to the ${of}'s largest weight, and none where the map is near uniform.`,
-  absolute: (of) => ` Its scale is absolute: from a uniform map of the ${of} (nothing) to ${2 ** TOP} times that.`,
+  relative: (of) => ` Relative scale: from 0 to the ${of}'s largest weight, nothing where the map is near uniform.`,
+  absolute: (of) => ` Absolute scale: from a uniform map of the ${of} to ${2 ** TOP} times that.`,
 };
 
-// ---- talking to the server
+// ---- requests
 
-async function ask(path, options = {}) {
-  const response = await fetch(path, { ...options, headers: { "X-Visitor": state.visitor } }).catch(() => {
-    throw new Error("the server does not answer: is motionformer serve still running? A file that is refused while it is being sent looks like this too.");
+async function request(path, options = {}) {
+  const response = await fetch(path, { ...options, headers: { "X-Session": state.session } }).catch(() => {
+    throw new Error("the server does not respond: is motionformer serve still running? An upload above the size limit is also cut off like this.");
   });
   if (response.ok) return response;
   const found = await response.json().catch(() => ({}));
-  throw new Error(found.error || `the server answered ${response.status}`);
+  throw new Error(found.error || `HTTP status ${response.status}`);
 }
 
-async function attempt(doing, work) { // what goes wrong is said on the page, never lost in the console
-  $("status").textContent = doing;
-  state.asking += 1;
+async function attempt(status, work) { // errors are shown on the page, never lost in the console
+  $("status").textContent = status;
+  state.pending += 1;
   document.body.dataset.busy = "yes";
-  try { await work(); } catch (error) { say(error.message); } finally {
-    state.asking -= 1;
-    if (!state.asking) { $("status").textContent = ""; document.body.dataset.busy = "no"; }
+  try { await work(); } catch (error) { showMessage(error.message); } finally {
+    state.pending -= 1;
+    if (!state.pending) { $("status").textContent = ""; document.body.dataset.busy = "no"; }
   }
 }
 
-function say(text) {
+function showMessage(text) {
   $("message").textContent = text;
   $("message").hidden = !text;
 }
@@ -48,43 +48,43 @@ function say(text) {
 // ---- opening and choosing
 
 async function open() {
-  const found = await (await ask("api/enter", { method: "POST" })).json();
-  Object.assign(state, { visitor: found.visitor, limits: found.limits, models: found.models });
+  const found = await (await request("api/start", { method: "POST" })).json();
+  Object.assign(state, { session: found.session, limits: found.limits, models: found.models, kinds: found.kinds });
   const { megabytes, seconds, megapixels, users, idle_minutes } = found.limits;
-  $("limits").textContent = `Up to ${megabytes} MB, ${seconds} s and ${megapixels} megapixels a frame, so that nobody waits long. ${users} pages can be open at once; questions are answered one at a time. Your video stays on the machine that runs this page and is deleted when you choose another, close the page, or ask nothing for ${idle_minutes} minutes.`;
-  for (const one of found.ready) {
-    const button = make("button", { type: "button" }, $("ready"));
+  $("limits").textContent = `Limits: ${megabytes} MB, ${seconds} s, ${megapixels} megapixels per frame, ${users} open pages; requests are answered one at a time. Your video stays on the machine that runs the server and is deleted when you upload another, close the page, or are idle for ${idle_minutes} minutes.`;
+  for (const one of found.examples) {
+    const button = make("button", { type: "button" }, $("examples"));
     button.dataset.video = one.id;
     make("img", { src: one.picture, alt: "" }, button);
     button.append(one.name);
     button.onclick = () => choose(one.id);
   }
-  fill($("what"), found.whats.map((name) => [name, name]));
+  fill($("what"), Object.keys(found.kinds).map((name) => [name, name]));
   const smallest = (key) => Math.min(...state.models.map((model) => model[key]));
   const numbers = (count) => [...Array(count).keys()].map((i) => [String(i), String(i)]);
   fill($("layer"), [["last", "last"], ...numbers(smallest("layers")), ["mean", "mean"]]);
   fill($("head"), [["mean", "mean"], ...numbers(smallest("heads"))]);
-  fill($("label"), [["", "the predicted one"], ...state.models[0].labels.map((name) => [name, name])]);
-  await choose(found.ready[0].id);
+  fill($("label"), [["", "predicted"], ...state.models[0].labels.map((name) => [name, name])]);
+  await choose(found.examples[0].id);
 }
 
 async function choose(id) {
-  say("");
+  showMessage("");
   state.video = id;
-  for (const button of $("ready").children) button.setAttribute("aria-pressed", button.dataset.video === id);
+  for (const button of $("examples").children) button.setAttribute("aria-pressed", button.dataset.video === id);
   $("predictions").replaceChildren();
   await attempt("reading", async () => { await showClip(null); });
-  if (state.video === id) await attempt("looking", async () => { await showPrediction(id); });
+  if (state.video === id) await attempt("predicting", async () => { await showPrediction(id); });
 }
 
 async function upload(file) {
-  say("");
+  showMessage("");
   if (file.size > state.limits.megabytes * 1e6) {
-    say(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; this page takes ${state.limits.megabytes} MB. Cut or shrink the video, or start the page with --max-mb.`);
+    showMessage(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the limit is ${state.limits.megabytes} MB. Cut or shrink the video, or start the server with a larger --max-mb.`);
     return;
   }
-  await attempt(`sending ${file.name}`, async () => {
-    const found = await (await ask(`api/upload?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file })).json();
+  await attempt(`uploading ${file.name}`, async () => {
+    const found = await (await request(`api/upload?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file })).json();
     await choose(found.id);
   });
 }
@@ -92,17 +92,17 @@ async function upload(file) {
 async function showClip(around) {
   const query = new URLSearchParams({ video: state.video });
   if (around !== null) query.set("around", around);
-  const clip = await (await ask(`api/clip?${query}`)).json();
+  const clip = await (await request(`api/clip?${query}`)).json();
   for (const one of clip.clips) one.pictures = await Promise.all(one.images.map(load));
   Object.assign(state, { clip, traces: null, point: null, step: 0, around });
   $("name").textContent = clip.name;
   const first = clip.clips[0].numbers;
-  $("where-box").hidden = clip.frames <= first[first.length - 1] - first[0] + 1;
-  $("where").max = clip.frames - 1;
-  $("where").value = around === null ? first[clip.clips[0].asked] : around;
-  tellWhere();
+  $("position-box").hidden = clip.frames <= first[first.length - 1] - first[0] + 1;
+  $("position").max = clip.frames - 1;
+  $("position").value = around === null ? first[clip.clips[0].query_index] : around;
+  showPosition();
   buildViewers();
-  settle();
+  updateControls();
   if ($("what").value !== "trajectory") await showTrace();
 }
 
@@ -114,11 +114,11 @@ function pointed(event, canvas, model, step) {
   const y = (event.clientY - box.top) / box.height * state.clip.height;
   const clip = state.clip.clips[model];
   state.point = { x: Math.min(Math.max(x, 0), state.clip.width - 0.01), y: Math.min(Math.max(y, 0), state.clip.height - 0.01), frame: clip.numbers[step] };
-  if (!["trajectory", "rollout"].includes($("what").value)) { $("what").value = "trajectory"; settle(); }
-  attempt("following", showTrace);
+  if (!state.kinds[$("what").value].takes_point) { $("what").value = "trajectory"; updateControls(); }
+  attempt("tracing", showTrace);
 }
 
-function question() {
+function traceQuery() {
   const query = new URLSearchParams({ video: state.video, what: $("what").value, layer: $("layer").value, head: $("head").disabled ? "mean" : $("head").value, scale: $("scale").value });
   if (state.around !== null) query.set("around", state.around);
   if (state.point) for (const key of ["x", "y", "frame"]) query.set(key, state.point[key]);
@@ -127,30 +127,30 @@ function question() {
 }
 
 async function showTrace() {
-  const asked = question();
-  const found = await (await ask(`api/trace?${asked}`)).json();
-  if (String(asked) !== String(question())) return; // somebody has gone on clicking
-  say("");
+  const query = traceQuery();
+  const found = await (await request(`api/trace?${query}`)).json();
+  if (String(query) !== String(traceQuery())) return; // another point was clicked meanwhile
+  showMessage("");
   state.traces = found;
-  settle();
+  updateControls();
   draw();
 }
 
-function settle() { // controls that make no sense for what is shown
+function updateControls() { // disables what does not apply to the chosen kind
   const what = $("what").value;
   $("head").disabled = ["rollout", "gradcam"].includes(what);
   const mean = [...$("layer").options].find((option) => option.value === "mean");
   mean.disabled = what === "rollout";
   if (what === "rollout" && $("layer").value === "mean") $("layer").value = "last";
   $("label-box").hidden = what !== "gradcam" || state.models[0].labels.length === 0;
-  $("legend").textContent = LEGENDS[what] + SCALES[$("scale").value](what === "trajectory" ? "frame" : "clip") + (state.traces && state.traces[0].truth ? " Green: where the disc really is." : "") + (state.traces ? "" : what === "trajectory" ? " Click a point to begin." : "");
+  $("legend").textContent = LEGENDS[what] + SCALES[$("scale").value](state.kinds[what].per_frame ? "frame" : "clip") + (state.traces && state.traces[0].truth ? " Green: the true path of the disc." : "") + (state.traces ? "" : what === "trajectory" ? " Click a point to start." : "");
   for (const button of $("downloads").querySelectorAll("button")) button.disabled = button.dataset.format !== "prediction" && !state.traces;
 }
 
-async function again() { // a choice was changed
-  settle();
-  if ($("what").value === "trajectory" && !state.point) { state.traces = null; settle(); draw(); return; }
-  await attempt("looking", showTrace);
+async function refresh() { // a control was changed
+  updateControls();
+  if ($("what").value === "trajectory" && !state.point) { state.traces = null; updateControls(); draw(); return; }
+  await attempt("tracing", showTrace);
 }
 
 // ---- drawing
@@ -180,8 +180,8 @@ function draw() {
   state.clip.clips.forEach((clip, model) => {
     const figure = $("viewers").children[model];
     figure.dataset.traced = state.traces ? "yes" : "no";
-    const note = figure.querySelector(".note"), said = state.traces && state.traces[model].tracks[0].note;
-    Object.assign(note, { hidden: !said, textContent: said ? `${said[0].toUpperCase()}${said.slice(1)} (the map differs too little from one that is the same everywhere).` : "" });
+    const note = figure.querySelector(".note"), text = state.traces && state.traces[model].tracks[0].note;
+    Object.assign(note, { hidden: !text, textContent: text ? `${text[0].toUpperCase()}${text.slice(1)} (the map hardly differs from a uniform one).` : "" });
     [...figure.querySelectorAll(".strip canvas")].forEach((canvas, step) => paint(canvas, clip, model, step, 176, false));
   });
   drawStages();
@@ -222,7 +222,7 @@ function paint(canvas, clip, model, step, width, grows) {
 
 function heat(trace, f) {
   const frames = trace.tracks[0].token_frames;
-  const perFrame = trace.what === "trajectory";
+  const perFrame = state.kinds[trace.what].per_frame;
   const strength = (one) => (perFrame ? 1 : one.mass);
   const count = trace.grid.rows * trace.grid.columns * (perFrame ? 1 : trace.grid.frames);
   const flat = !frames[f].peak;
@@ -233,15 +233,15 @@ function heat(trace, f) {
   const image = pen.createImageData(small.width, small.height);
   rows.flat().forEach((weight, i) => {
     const level = trace.scale === "absolute" ? Math.min(Math.log2(Math.max(strength(frames[f]) * weight * count, 1)) / TOP, 1) : flat ? 0 : strength(frames[f]) * weight / largest;
-    const place = level * (HEAT.length - 1), low = Math.min(Math.floor(place), HEAT.length - 2);
-    for (let c = 0; c < 3; c++) image.data[4 * i + c] = HEAT[low][c] + (place - low) * (HEAT[low + 1][c] - HEAT[low][c]);
+    const at = level * (HEAT.length - 1), low = Math.min(Math.floor(at), HEAT.length - 2);
+    for (let c = 0; c < 3; c++) image.data[4 * i + c] = HEAT[low][c] + (at - low) * (HEAT[low + 1][c] - HEAT[low][c]);
     image.data[4 * i + 3] = 205 * level;
   });
   pen.putImageData(image, 0, 0);
   return small;
 }
 
-function veil(pen, [left, top, right, bottom]) { // what the model does not see is pale
+function veil(pen, [left, top, right, bottom]) { // outside the model's crop
   const { width, height } = state.clip;
   pen.fillStyle = "rgba(255,255,255,.6)";
   pen.fillRect(0, 0, left, height);
@@ -289,7 +289,7 @@ function drawQuery(pen, trace, clip, f, scale) {
   stroke(pen, "#e4003a", 3 * weight(pen) / scale);
 }
 
-function drawFlat(pen, scale) { // says that there is nothing to see, instead of drawing it
+function drawFlat(pen, scale) { // a note instead of a path
   const { width, height } = state.clip, tall = 13 * weight(pen) / scale, text = "near uniform";
   Object.assign(pen, { font: `${tall}px system-ui, sans-serif`, textAlign: "center", textBaseline: "bottom" });
   const wide = pen.measureText(text).width + tall;
@@ -314,10 +314,10 @@ function disc(pen, [x, y], radius, fill, edge, scale) {
   if (edge) stroke(pen, edge, 1.4 / scale);
 }
 
-// ---- what happens: top-5 and timeline
+// ---- predictions: top-5 and timeline
 
 async function showPrediction(id) {
-  const found = await (await ask(`api/prediction?${new URLSearchParams({ video: id })}`)).json();
+  const found = await (await request(`api/prediction?${new URLSearchParams({ video: id })}`)).json();
   if (state.video !== id) return;
   state.prediction = found;
   $("predictions").replaceChildren();
@@ -325,7 +325,7 @@ async function showPrediction(id) {
     const box = make("div", { className: "prediction" }, $("predictions"));
     make("h3", { textContent: `${one.model}: mean of ${one.views} clip${one.views > 1 ? "s" : ""}` }, box);
     for (const { label, score } of one.top) {
-      const row = make("div", { className: "guess" }, box);
+      const row = make("div", { className: "score" }, box);
       make("span", { textContent: label }, row);
       make("progress", { value: score, max: 1 }, row);
       make("span", { textContent: `${(100 * score).toFixed(1)} %` }, row);
@@ -348,7 +348,7 @@ function drawTimeline(box, timeline) {
   for (const window of timeline.windows) for (const { label, score } of window.top) best[label] = Math.max(best[label] || 0, score);
   const labels = Object.keys(best).sort((a, b) => best[b] - best[a]).slice(0, COLOURS.length);
   labels.forEach((label, i) => {
-    const points = timeline.windows.map((one) => [x((one.start + one.end) / 2), y((one.top.find((guess) => guess.label === label) || { score: 0 }).score)]);
+    const points = timeline.windows.map((one) => [x((one.start + one.end) / 2), y((one.top.find((entry) => entry.label === label) || { score: 0 }).score)]);
     draws("polyline", { points: points.map((point) => point.join()).join(" "), fill: "none", stroke: COLOURS[i], "stroke-width": 1.8 }, svg);
     for (const [cx, cy] of points) draws("circle", { cx, cy, r: 2.6, fill: COLOURS[i] }, svg);
     draws("rect", { x: width - right + 12, y: high + i * 18, width: 10, height: 10, rx: 2, fill: COLOURS[i] }, svg);
@@ -366,7 +366,7 @@ function goTo(frame) {
   attempt("reading", () => showClip(around));
 }
 
-// ---- taking it away
+// ---- downloads
 
 async function download(format) {
   const name = `motionformer-${$("name").textContent.replace(/[^\w.-]+/g, "-")}`;
@@ -374,9 +374,9 @@ async function download(format) {
     if (state.prediction) save(new Blob([JSON.stringify(state.prediction, null, 1)], { type: "application/json" }), `${name}-prediction.json`);
     return;
   }
-  const query = question();
+  const query = traceQuery();
   query.set("format", format);
-  await attempt("drawing", async () => save(await (await ask(`api/trace?${query}`)).blob(), `${name}.${format}`));
+  await attempt("drawing", async () => save(await (await request(`api/trace?${query}`)).blob(), `${name}.${format}`));
 }
 
 function save(blob, name) {
@@ -385,7 +385,7 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// ---- small things
+// ---- helpers
 
 function make(tag, values = {}, parent = null) {
   const element = Object.assign(document.createElement(tag), values);
@@ -411,8 +411,8 @@ async function load(source) {
   return image;
 }
 
-function tellWhere() {
-  $("where-text").textContent = `frame ${$("where").value}, ${($("where").value / state.clip.fps).toFixed(2)} s`;
+function showPosition() {
+  $("position-text").textContent = `frame ${$("position").value}, ${($("position").value / state.clip.fps).toFixed(2)} s`;
 }
 
 // ---- wiring
@@ -420,18 +420,18 @@ function tellWhere() {
 $("file").onchange = () => { if ($("file").files[0]) upload($("file").files[0]); $("file").value = ""; };
 $("drop").onkeydown = (event) => { if (event.key === "Enter") $("file").click(); };
 for (const kind of ["dragover", "dragleave", "drop"]) {
-  document.addEventListener(kind, (event) => { // anywhere on the page: a video that misses must not replace the page
+  document.addEventListener(kind, (event) => { // anywhere on the page: a video dropped beside the box must not replace the page
     event.preventDefault();
     $("drop").classList.toggle("over", kind === "dragover");
     if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
   });
 }
-$("what").onchange = $("layer").onchange = $("head").onchange = $("label").onchange = $("scale").onchange = again;
+$("what").onchange = $("layer").onchange = $("head").onchange = $("label").onchange = $("scale").onchange = refresh;
 $("play").onclick = () => { state.playing = !state.playing; $("play").textContent = state.playing ? "pause" : "play"; };
-$("where").oninput = tellWhere;
-$("where").onchange = () => goTo(Number($("where").value));
+$("position").oninput = showPosition;
+$("position").onchange = () => goTo(Number($("position").value));
 for (const button of $("downloads").querySelectorAll("button")) button.onclick = () => download(button.dataset.format);
 setInterval(() => { if (state.playing && state.clip) { state.step = (state.step + 1) % Math.max(...state.clip.clips.map((clip) => clip.numbers.length)); drawStages(); } }, STEP_MS);
-addEventListener("pagehide", () => { fetch("api/leave", { method: "POST", keepalive: true, headers: { "X-Visitor": state.visitor } }); });
-addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); }); // its place was given up
+addEventListener("pagehide", () => { fetch("api/close", { method: "POST", keepalive: true, headers: { "X-Session": state.session } }); });
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); }); // its session was closed
 attempt("opening", open);

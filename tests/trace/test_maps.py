@@ -8,9 +8,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from motionformer.errors import TraceError
 from motionformer.models import AttendConfig, Motionformer, create_model
-from motionformer.trace.rollout import rollout_rows, with_residual
-from motionformer.trace.walk import LayerAttention, walk
+from motionformer.trace.maps import LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
 
 TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
 
@@ -38,7 +38,7 @@ def inputs_of(*modules: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def layer_of(model: Motionformer, x: Tensor, number: int = 1) -> LayerAttention:
-    return dict(walk(model, x, (number,)))[number]
+    return dict(walk_layers(model, x, (number,)))[number]
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 3])
@@ -46,7 +46,7 @@ def layer_of(model: Motionformer, x: Tensor, number: int = 1) -> LayerAttention:
 class TestAllSchemes:
     def test_rows_sum_to_one(self, scheme: str, prefix: int) -> None:
         model = make(scheme, num_prefix_tokens=prefix)
-        for _, layer in walk(model, clip(), (0, 1)):
+        for _, layer in walk_layers(model, clip(), (0, 1)):
             for step in layer.steps:
                 assert step.shape == (3, prefix + 36, prefix + 36)
                 assert torch.allclose(step.sum(dim=-1), torch.ones(3, prefix + 36), atol=1e-5)
@@ -102,7 +102,7 @@ class TestSchemes:
     def test_walking_changes_nothing(self) -> None:
         model, x = make("trajectory"), clip()
         before = model(x)
-        assert sum(1 for _ in walk(model, x, (0, 1))) == 2
+        assert sum(1 for _ in walk_layers(model, x, (0, 1))) == 2
         assert torch.is_grad_enabled()
         assert torch.equal(before, model(x))
 
@@ -112,7 +112,7 @@ class TestRollout:
         """One sum at a time, for divided attention: half of what a token holds stays, half is taken from others."""
         model, x = make("divided"), clip(4)
         held = [[float(i == j) for j in range(19)] for i in range(19)]
-        for _, layer in walk(model, x, (0, 1)):
+        for _, layer in walk_layers(model, x, (0, 1)):
             for step in layer.steps:
                 weight = step.mean(dim=0).tolist()
                 held = [
@@ -130,4 +130,30 @@ class TestRollout:
 
     def test_of_approximations_too(self) -> None:
         weights = torch.tensor([[0.5, -0.1], [0.2, 0.2]])
-        assert torch.allclose(with_residual(weights), torch.tensor([[1.0, 0.0], [0.25, 0.75]]))
+        assert torch.allclose(_with_residual(weights), torch.tensor([[1.0, 0.0], [0.25, 0.75]]))
+
+
+class TestMaps:
+    def test_shares_and_maps_make_the_weights_again(self) -> None:
+        row = torch.rand(2 + 12)
+        found = split_row(row, 3, 2)
+        assert torch.allclose(found.space.sum(dim=1), torch.ones(3, dtype=torch.float64))
+        assert found.mass.sum().item() == pytest.approx(1.0)
+        assert torch.allclose(found.weights.flatten(), (row[2:] / row[2:].sum()).double(), atol=1e-6)
+        assert found.prefix == pytest.approx(float(row[:2].sum() / row.sum()))
+
+    def test_a_frame_of_hardly_any_weight_keeps_its_map(self) -> None:
+        row = torch.tensor([1e-42, 3e-42, 0.5, 0.5])
+        assert split_row(row, 2, 0).space[0].tolist() == pytest.approx([0.25, 0.75], rel=1e-3)
+
+    def test_a_frame_without_weight_is_unknown(self) -> None:
+        found = split_row(torch.tensor([0.0, 0.0, 1.0, 3.0]), 2, 0)
+        assert found.space.tolist() == [[0.5, 0.5], [0.25, 0.75]]
+        assert found.mass.tolist() == [0.0, 1.0]
+
+    def test_negative_weights_of_approximations_count_as_none(self) -> None:
+        assert split_row(torch.tensor([-1.0, 1.0, 1.0, 2.0]), 2, 0).mass.tolist() == [0.25, 0.75]
+
+    def test_nothing_at_all_is_an_error(self) -> None:
+        with pytest.raises(TraceError, match="all patches are zero"):
+            split_row(torch.tensor([1.0, 0.0, 0.0]), 1, 1)

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from motionformer import create_model
-from motionformer.app import Limits
-from motionformer.app.serve import address, listen, make_server, open_app
 from motionformer.data.motion import CLASSES
 from motionformer.models import Motionformer
+from motionformer.serve import Limits
+from motionformer.serve.server import listen, make_server, open_app, page_address
 
 
 @dataclass
@@ -28,12 +28,12 @@ class Page:
 
     url: str
     folder: Path
-    visitor: str = "new"
+    session: str = "new"
 
     def ask(self, path: str, body: bytes | None = None, method: str | None = None, **query: Any) -> tuple[int, bytes]:
         """Status and content."""
         url = f"{self.url}api/{path}?{urlencode(query)}"
-        request = urllib.request.Request(url, body, {"X-Visitor": self.visitor}, method=method)
+        request = urllib.request.Request(url, body, {"X-Session": self.session}, method=method)
         try:
             with urllib.request.urlopen(request) as response:
                 return response.status, response.read()
@@ -45,13 +45,13 @@ class Page:
         assert status == 200, content
         return json.loads(content)
 
-    def refusal(self, path: str, **options: Any) -> tuple[int, str]:
+    def error(self, path: str, **options: Any) -> tuple[int, str]:
         status, content = self.ask(path, **options)
         return status, json.loads(content)["error"]
 
-    def enter(self) -> "Page":
+    def open(self) -> "Page":
         """One more open page."""
-        return Page(self.url, self.folder, self.get("enter", method="POST")["visitor"])
+        return Page(self.url, self.folder, self.get("start", method="POST")["session"])
 
     def uploads(self) -> list[Path]:
         return sorted(self.folder.glob("upload-*"))
@@ -82,7 +82,7 @@ def run_page(models: dict[str, Motionformer] | None = None, limits: Limits | Non
         try:
             while not server.started:
                 time.sleep(0.01)
-            yield Page(address(listening, "127.0.0.1"), folder)
+            yield Page(page_address(listening, "127.0.0.1"), folder)
         finally:
             server.should_exit = True
             thread.join()
@@ -112,10 +112,10 @@ def running() -> Iterator[Page]:
 
 @pytest.fixture
 def page(running: Page) -> Iterator[Page]:
-    """With a place of its own, given up at the end."""
-    entered = running.enter()
-    yield entered
-    entered.ask("leave", method="POST")
+    """With a session of its own, closed at the end."""
+    opened = running.open()
+    yield opened
+    opened.ask("close", method="POST")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The page in a real browser: load, pick, upload, click, see the overlay, upload garbage, take files away."""
+"""The page in a real browser: load, pick, upload, click, see the overlay, upload garbage, download files."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.conftest import Page, run_page, small_model
+from tests.serve.conftest import Page, run_page, small_model
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install -c constraints.txt -e '.[test]'"
@@ -49,8 +49,8 @@ def settle(tab: Any) -> None:
 
 
 def pick(tab: Any, video: str) -> None:
-    tab.click(f"#ready button[data-video={video}]")
-    tab.wait_for_selector(f"#ready button[data-video={video}][aria-pressed=true]")
+    tab.click(f"#examples button[data-video={video}]")
+    tab.wait_for_selector(f"#examples button[data-video={video}][aria-pressed=true]")
     settle(tab)
 
 
@@ -69,24 +69,24 @@ def click(tab: Any, frame: int) -> None:
     settle(tab)
 
 
-def test_it_loads_with_ready_clips_and_says_its_limits(tab: Any) -> None:
-    assert tab.locator("#ready button").count() == 5
+def test_it_loads_with_example_clips_and_says_its_limits(tab: Any) -> None:
+    assert tab.locator("#examples button").count() == 5
     assert tab.locator(".viewer").count() == 2
-    assert "Up to 50 MB, 60 s and 4 megapixels a frame" in tab.inner_text("#limits")
-    assert tab.locator(".prediction").first.locator(".guess").count() == 5
+    assert "Limits: 50 MB, 60 s, 4 megapixels per frame" in tab.inner_text("#limits")
+    assert tab.locator(".prediction").first.locator(".score").count() == 5
     assert tab.locator(".timeline").count() == 2
     assert not tab.is_visible("#message")
 
 
 def test_picking_another_clip_shows_it(tab: Any) -> None:
     before = pixels(tab, 0)
-    pick(tab, "ready-2")
+    pick(tab, "example-2")
     assert tab.inner_text("#name").startswith("medium")
     assert pixels(tab, 0) != before
 
 
 def test_a_click_in_any_frame_draws_its_trajectory_for_both_models(tab: Any) -> None:
-    pick(tab, "ready-1")
+    pick(tab, "example-1")
     bare = [pixels(tab, frame, model) for model in (0, 1) for frame in range(8)]
     assert tab.is_disabled("[data-format=png]")
     click(tab, 6)
@@ -100,7 +100,7 @@ def test_a_click_in_any_frame_draws_its_trajectory_for_both_models(tab: Any) -> 
 
 
 def test_a_map_that_is_near_uniform_has_no_path_and_the_page_says_so(tab: Any) -> None:
-    pick(tab, "ready-1")
+    pick(tab, "example-1")
     click(tab, 4)
     peaks = tab.evaluate(
         "state.traces.map((trace) => trace.tracks[0].token_frames.map((frame) => frame.peak !== null))"
@@ -143,7 +143,7 @@ def test_a_map_that_is_near_uniform_has_no_path_and_the_page_says_so(tab: Any) -
 
 
 def test_the_path_grows_on_the_stage(tab: Any) -> None:
-    pick(tab, "ready-1")
+    pick(tab, "example-1")
     click(tab, 4)
     tab.click("#play")  # pause
     shown = []
@@ -155,7 +155,7 @@ def test_the_path_grows_on_the_stage(tab: Any) -> None:
 
 
 def test_layer_head_and_kind_are_chosen(tab: Any) -> None:
-    pick(tab, "ready-0")
+    pick(tab, "example-0")
     click(tab, 4)
     last = pixels(tab, 0)
     tab.select_option("#layer", "0")
@@ -188,7 +188,7 @@ def test_a_video_of_ones_own_is_shown_predicted_and_followed(tab: Any, clip: Pat
 
 
 def test_garbage_is_refused_with_a_reason_and_the_page_goes_on(tab: Any) -> None:
-    pick(tab, "ready-0")
+    pick(tab, "example-0")
     tab.set_input_files("#file", {"name": "notes.mp4", "mimeType": "video/mp4", "buffer": b"not a video " * 99})
     tab.wait_for_selector("#message:not([hidden])")
     settle(tab)
@@ -201,12 +201,12 @@ def test_garbage_is_refused_with_a_reason_and_the_page_goes_on(tab: Any) -> None
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_sent(tab: Any) -> None:
     tab.evaluate("upload({ name: 'film.mp4', size: 51e6 })")
-    assert "film.mp4 has 51.0 MB; this page takes 50 MB" in tab.inner_text("#message")
-    tab.evaluate("say('')")
+    assert "film.mp4 has 51.0 MB; the limit is 50 MB" in tab.inner_text("#message")
+    tab.evaluate("showMessage('')")
 
 
-def test_paths_are_taken_away_as_json(tab: Any, tmp_path: Path) -> None:
-    pick(tab, "ready-0")
+def test_paths_are_downloaded_as_json(tab: Any, tmp_path: Path) -> None:
+    pick(tab, "example-0")
     click(tab, 3)
     with tab.expect_download() as taken:
         tab.click("[data-format=json]")
