@@ -14,7 +14,6 @@ from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data import Annotations, Failure, Record, ShardDataset, open_dataset, write_shards
 from motionformer.data.motion import write_video
-from motionformer.data.samplers import train_sampler
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
 from motionformer.evaluation import evaluate, open_source, summarise
 from motionformer.evaluation.fingerprint import model_fingerprint
@@ -33,6 +32,7 @@ from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import prepare, train
 from motionformer.training.sources import open_sources
 from motionformer.training.splits import note_shared_files, split_multi_label, write_list
+from motionformer.video.sample import train_sampler
 from tests.data.conftest import raw_reader
 
 COLOURS = ("blue", "green", "red")

@@ -59,7 +59,7 @@ def open_source(
         address: what `open_dataset` takes, or `motion:LEVEL[:CLIPS]`.
         split, seed: of either; `train` and 0 by default.
         kind, root, class_names, missing, fold: of a path, as in `open_dataset`.
-        num_clips: of the benchmark, where the address does not say.
+        num_clips: of the benchmark, where the address has none.
 
     Raises:
         AnnotationError: it is not there or cannot be understood; tar shards (`ShardDataset` reads them).
@@ -149,16 +149,15 @@ def open_dataset(
     """Read the data set at `path`: a list, the folder of a published data set, class folders, or videos alone.
 
     `root` is where the videos are (default: where the list is); `split` chooses train, val or test where the path
-    holds several; `how` of the result says what was recognised.
+    holds several; `how` of the result describes what was recognised.
     """
     path = Path(path)
     if not path.exists():
         raise MissingVideosError("no such file or folder.", path)
     if kind not in get_args(Kind):
         raise AnnotationError(f"kind is one of {', '.join(get_args(Kind))}; not {kind!r}.", path)
-    place = None if root is None else Path(root)
     found = recognise(path) if kind == "auto" else kind
-    annotations = _read(found, path, split, place, class_names, fold, seed)
+    annotations = _read(found, path, split, None if root is None else Path(root), class_names, fold, seed)
     return replace(annotations, how=f"{path}: {annotations.how}").handle_missing(missing)
 
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from motionformer.data.samplers import clip_offsets
 from motionformer.errors import EvaluationError
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
-from motionformer.video.sample import clamp, rate, segment_indices, segment_middles
+from motionformer.video.sample import clamp, clip_offsets, rate, segment_indices, segment_middles
 
 T = TypeVar("T")
 SEGMENTS_SECONDS = 4.0

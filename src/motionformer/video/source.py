@@ -97,7 +97,7 @@ class Header:
     stamps: Sequence[int]
     """Presentation time of every frame, ascending, in ticks."""
     num_frames: int
-    """As announced; 0 where the header does not say."""
+    """As announced; 0 where the header has none."""
     duration: int | None
     """As announced, in ticks."""
     fps: float
@@ -219,7 +219,7 @@ class Video(ABC):
 
 @dataclass(frozen=True)
 class ReadFacts:
-    """What a result was made from: without it, a score does not say what it is of."""
+    """What a result was made from: how many frames of a clip differ, and damage."""
 
     frames: int
     """Of a clip."""
