@@ -106,9 +106,25 @@ def _parse_index(content: dict[str, Any]) -> _ShardIndex:
 class ShardDataset(IterableDataset[dict[str, Any]]):
     """The items of a folder of shards, local or at any address that fsspec reads; same items as `ClipDataset`.
 
-    With `shuffle`, shards come in an order of the epoch, videos through a buffer of `buffer_size`, and every process
-    gets equally many items for each of its workers (who is left out differs from epoch to epoch). Without, nobody is
-    left out.
+    With `shuffle`, every process gets equally many items for each of its workers; which items are left out differs from
+    epoch to epoch. Without, none is left out.
+
+    Args:
+        location: a folder, or any address that fsspec reads, such as `s3://bucket/train`.
+        reader: how a record becomes a clip.
+        shuffle: shards in an order of the epoch, videos through a buffer.
+        seed: of everything random.
+        buffer_size: videos that wait to be drawn from.
+        rank, num_ranks: of this process.
+
+    Raises:
+        AnnotationError: there is no index, or a shard cannot be read to its end.
+
+    Example:
+        ```python
+        shards = ShardDataset("shards/train", reader, shuffle=True)
+        clip = next(iter(shards))["clip"]
+        ```
     """
 
     def __init__(

@@ -148,8 +148,28 @@ def open_dataset(
 ) -> Annotations:
     """Read the data set at `path`: a list, the folder of a published data set, class folders, or videos alone.
 
-    `root` is where the videos are (default: where the list is); `split` chooses train, val or test where the path
-    holds several; `how` of the result describes what was recognised.
+    Args:
+        path: a file or a folder.
+        kind: its layout; "auto" recognises it by names of files.
+        split: train, val or test, where the path holds several.
+        root: folder of the videos [default: where the list is].
+        class_names: the classes in their order, or a file that holds them.
+        missing: listed videos that are not there are an error, dropped, or kept.
+        fold: of UCF101 and HMDB51.
+        seed: of the split of class folders that are not split.
+
+    Returns:
+        The records and their classes; `how` describes what was recognised, `notes` what was odd.
+
+    Raises:
+        AnnotationError: the data set cannot be understood, with the file and line.
+        MissingVideosError: nothing is there, or listed videos are not.
+
+    Example:
+        ```python
+        train = open_dataset("videos/", split="train")
+        print(train.how, train.counts())
+        ```
     """
     path = Path(path)
     if not path.exists():

@@ -78,14 +78,24 @@ class FrameSampler(Protocol):
 
 
 def train_sampler(spec: InputSpec) -> FrameSampler:
-    """How a model's training clips are cut."""
+    """The sampler of a model's training clips: random in time, or a random frame of each segment.
+
+    Example:
+        >>> train_sampler(InputSpec(frames=16, stride=4))
+        RandomClip(plan=ClipPlan(frames=16, stride=4, fps=30.0), protocol='uniform')
+    """
     if spec.protocol == "released":
         return _ReleasedRandomSegments(spec.frames) if spec.sampling == "segments" else _ReleasedRandomClip(_plan(spec))
     return RandomSegments(spec.frames) if spec.sampling == "segments" else RandomClip(_plan(spec))
 
 
 def eval_sampler(spec: InputSpec) -> FrameSampler:
-    """How a model's test clips are cut; segments cover the whole video, so they make a single view."""
+    """The sampler of a model's test clips; segments cover the whole video, so they make a single view.
+
+    Example:
+        >>> eval_sampler(InputSpec(frames=2, stride=4, views=2))(Clock(30, 30.0))
+        [[0, 4], [25, 29]]
+    """
     if spec.protocol == "released":
         if spec.sampling == "segments":
             return _ReleasedSegments(spec.frames)

@@ -184,7 +184,14 @@ T = TypeVar("T")
 
 
 class Video(ABC):
-    """An open video. Close it, or use it in a `with`; it belongs to the process and thread that opened it."""
+    """An open video. Close it, or use it in a `with`; it belongs to the process and thread that opened it.
+
+    Example:
+        ```python
+        with open_video("clip.mp4") as video:
+            frames = video.read(range(0, video.metadata.num_frames, 10))
+        ```
+    """
 
     path: Path
     metadata: VideoMetadata
