@@ -25,7 +25,7 @@ from motionformer import Predictor, create_model
 what, name, file, views, crops, batch, threads = sys.argv[1:4] + [int(word) for word in sys.argv[4:]]
 torch.set_num_threads(threads)
 torch.manual_seed(0)
-predictor = Predictor(create_model(name), views=views, crops=crops, batch=batch)
+predictor = Predictor(create_model(name), views=views, crops=crops, batch_size=batch)
 spec = predictor.spec
 def bare():
     with torch.inference_mode():

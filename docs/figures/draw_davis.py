@@ -14,7 +14,7 @@ import torch
 from motionformer.data.motion import MotionBenchmark
 from motionformer.experiments.davis import jaccard
 from motionformer.tracking import Affinity, ClipFeatures, CopyFirst, LabelPropagation, TokenReadout, open_backbone
-from motionformer.tracking.output import paint
+from motionformer.tracking.masks import paint
 
 SIZE, INDEX = 192, 5
 

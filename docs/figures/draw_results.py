@@ -6,8 +6,7 @@ python docs/figures/draw_results.py
 from pathlib import Path
 
 from motionformer.experiments.tables import EXPERIMENTS
-from motionformer.experiments.tables.card import draw
-from motionformer.experiments.tables.page import picture_name, read_outcomes
+from motionformer.experiments.tables.report import draw, picture_name, read_outcomes
 
 HERE = Path(__file__).parent
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
-from tests.app.conftest import run_page
+from tests.serve.conftest import run_page
 
-from motionformer.app.serve import load_models
+from motionformer.serve.server import load_models
 
 HERE = Path(__file__).parent
 STEP = 4  # the frame of the clip that is clicked
@@ -24,7 +24,7 @@ def main() -> None:
         click_disc(tab)
         tab.evaluate("state.step = 6; drawStages()")
         tab.screenshot(path=HERE / "serve-trace.png", full_page=True)
-        tab.click("#ready button[data-video=ready-4]")
+        tab.click("#examples button[data-video=example-4]")
         settle(tab)
         garbage = {"name": "notes.mp4", "mimeType": "video/mp4", "buffer": b"not a video " * 99}
         tab.set_input_files("#file", garbage)

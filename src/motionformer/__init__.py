@@ -26,12 +26,19 @@ if TYPE_CHECKING:
     from motionformer.attention import register_scheme as register_scheme
     from motionformer.attention import select_prototypes as select_prototypes
     from motionformer.errors import MotionformerError as MotionformerError
+    from motionformer.inference import FeatureExtractor as FeatureExtractor
+    from motionformer.inference import Predictor as Predictor
+    from motionformer.inference import evaluate as evaluate
+    from motionformer.models import InputSpec as InputSpec
+    from motionformer.models import KernelConfig as KernelConfig
     from motionformer.models import ModelConfig as ModelConfig
     from motionformer.models import Motionformer as Motionformer
     from motionformer.models import create_model as create_model
-    from motionformer.predict import FeatureExtractor as FeatureExtractor
-    from motionformer.predict import Predictor as Predictor
+    from motionformer.models import list_models as list_models
+    from motionformer.training import train as train
+    from motionformer.video import open_video as open_video
     from motionformer.weights import from_image_weights as from_image_weights
+    from motionformer.weights import list_weights as list_weights
     from motionformer.weights import load_model as load_model
 
 __version__ = "0.1.0"
@@ -53,9 +60,11 @@ _HOME = {
         "select_prototypes",
     ),
     "errors": ("MotionformerError",),
-    "models": ("ModelConfig", "Motionformer", "create_model"),
-    "predict": ("FeatureExtractor", "Predictor"),
-    "weights": ("from_image_weights", "load_model"),
+    "inference": ("FeatureExtractor", "Predictor", "evaluate"),
+    "models": ("InputSpec", "KernelConfig", "ModelConfig", "Motionformer", "create_model", "list_models"),
+    "training": ("train",),
+    "video": ("open_video",),
+    "weights": ("from_image_weights", "list_weights", "load_model"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -35,12 +35,14 @@ class TestInfo:
         assert "216.68 G" in out
 
     def test_json_for_scripts(self) -> None:
-        out = json.loads(run("info", "motionformer-tiny", "--frames", "16", "--size", "64", "--batch", "2", "--json"))
+        out = json.loads(
+            run("info", "motionformer-tiny", "--frames", "16", "--size", "64", "--batch-size", "2", "--json")
+        )
         assert out["grid"] == [8, 8, 8]
         assert out["tokens"] == 513
         assert out["config"]["input"]["frames"] == 16
-        fewer = json.loads(run("info", "motionformer-tiny", "--attend", "orthoformer", "--prototypes", "9", "--json"))
-        assert fewer["config"]["attend"]["num_prototypes"] == 9
+        fewer = json.loads(run("info", "motionformer-tiny", "--kernel", "orthoformer", "--prototypes", "9", "--json"))
+        assert fewer["config"]["kernel"]["num_prototypes"] == 9
 
     def test_released_names_need_no_download(self) -> None:
         out = json.loads(run("info", "ek_motionformer_224_16x4", "--json"))
@@ -73,7 +75,7 @@ class TestInfo:
         assert odd.returncode == 1
         assert "height 50 is no multiple of 8; 48 or 56 would be." in odd.stderr
         assert "Traceback" not in odd.stderr
-        assert fail("info", "motionformer-tiny", "--attend", "nystrom", "--prototypes", "0").returncode == 2
+        assert fail("info", "motionformer-tiny", "--kernel", "nystrom", "--prototypes", "0").returncode == 2
 
 
 @pytest.mark.parametrize(

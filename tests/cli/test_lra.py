@@ -18,8 +18,8 @@ def test_make_then_train_then_train_again(tmp_path: Path) -> None:
     made = runner.invoke(app, ["lra", "make", "listops", str(tmp_path / "data"), *SMALL])
     assert made.exit_code == 0, made.output
     assert "8 train, 4 val, 4 test examples" in made.output
-    words = ["lra", "train", "listops", "--attend", "orthoformer-4", "--data", str(tmp_path / "data")]
-    words += ["--steps", "2", "--batch", "2", "--every", "1", "--out", str(tmp_path / "run")]
+    words = ["lra", "train", "listops", "--kernel", "orthoformer-4", "--data", str(tmp_path / "data")]
+    words += ["--steps", "2", "--batch-size", "2", "--every", "1", "--output", str(tmp_path / "run")]
     first = runner.invoke(app, words)
     assert first.exit_code == 0, first.output
     assert "step 2" in first.output
@@ -58,7 +58,7 @@ def test_make_writes_over_nothing(task: str, tmp_path: Path) -> None:
 def test_costs() -> None:
     result = runner.invoke(app, ["lra", "costs", "--no-memory", "--json"])
     assert result.exit_code == 0, result.output
-    found = {row["attend"]: row["gmacs"] for row in json.loads(result.stdout)}
+    found = {row["kernel"]: row["gmacs"] for row in json.loads(result.stdout)}
     assert round(found["orthoformer-64"], 2) == 0.24
     table = runner.invoke(app, ["lra", "costs", "--no-memory"])
     assert "1.21" in table.output
@@ -76,11 +76,11 @@ def test_memory_off_linux_is_one_message(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["train", "listops", "--attend", "linformer-3"], "linformer-3"),
-        (["train", "image", "--attend", "exact"], "not generated"),
-        (["train", "listops", "--attend", "exact", "--device", "abacus"], "'abacus' cannot be used here"),
-        (["train", "listops", "--attend", "exact", "--device", "cuda:99"], "'cuda:99' cannot be used here"),
-        (["train", "chess", "--attend", "exact"], "chess"),
+        (["train", "listops", "--kernel", "linformer-3"], "linformer-3"),
+        (["train", "image", "--kernel", "exact"], "not generated"),
+        (["train", "listops", "--kernel", "exact", "--device", "abacus"], "'abacus' cannot be used here"),
+        (["train", "listops", "--kernel", "exact", "--device", "cuda:99"], "'cuda:99' cannot be used here"),
+        (["train", "chess", "--kernel", "exact"], "chess"),
         (["make", "text", "out"], "text"),
         (["make", "listops", "out", "--lengths", "10", "20"], "50 or more"),
         (["make", "pathfinder", "out", "--lengths", "100", "200"], "only ListOps has lengths"),
@@ -97,7 +97,7 @@ def test_wrong_usage(words: list[str], reason: str) -> None:
     [
         (["make", "listops"], "OUT"),
         (["make", "pathfinder"], "OUT"),
-        (["train", "listops", "--attend", "exact", "--out"], "--out"),
+        (["train", "listops", "--kernel", "exact", "--output"], "--output"),
     ],
 )
 def test_a_file_where_a_folder_goes(tmp_path: Path, words: list[str], hint: str) -> None:
@@ -111,7 +111,7 @@ def test_a_file_where_a_folder_goes(tmp_path: Path, words: list[str], hint: str)
 
 
 def test_missing_data_is_one_message(tmp_path: Path) -> None:
-    result = runner.invoke(app, ["lra", "train", "image", "--attend", "exact", "--data", str(tmp_path)])
+    result = runner.invoke(app, ["lra", "train", "image", "--kernel", "exact", "--data", str(tmp_path)])
     assert isinstance(result.exception, AnnotationError)
     assert "data_batch" in str(result.exception)
 
@@ -120,8 +120,8 @@ def test_other_data_in_the_same_folder_are_refused(tmp_path: Path) -> None:
     for name, seed in (("one", "0"), ("other", "1")):
         words = ["lra", "make", "listops", str(tmp_path / name), *SMALL, "--lengths", "50", "100", "--seed", seed]
         assert runner.invoke(app, words).exit_code == 0
-    words = ["lra", "train", "listops", "--attend", "orthoformer-4", "--steps", "1", "--batch", "2"]
-    words += ["--out", str(tmp_path / "run"), "--data"]
+    words = ["lra", "train", "listops", "--kernel", "orthoformer-4", "--steps", "1", "--batch-size", "2"]
+    words += ["--output", str(tmp_path / "run"), "--data"]
     assert runner.invoke(app, [*words, str(tmp_path / "one")]).exit_code == 0
     before = (tmp_path / "run/result.json").read_bytes()
     refused = runner.invoke(app, [*words, str(tmp_path / "other")])

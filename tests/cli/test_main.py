@@ -1,6 +1,7 @@
 """What every command does with errors, and what all have in common."""
 
 import errno
+import json
 import os
 import shlex
 import subprocess
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import motionformer
 from motionformer import cli
+from motionformer.cli.options import RENAMED, _rename
 from tests.docs.test_docs import commands
 
 
@@ -116,3 +119,37 @@ def test_devices_are_chosen_alike(words: tuple[str, ...]) -> None:
     device = next(option for option in find_command(words).params if option.name == "device")
     assert device.default == "auto"
     assert device.help == "auto, cpu, cuda, cuda:1, mps."
+
+
+def test_an_option_of_0_1_is_renamed_in_one_place() -> None:
+    for words in commands():
+        names = {name for option in find_command(words).params for name in option.opts}
+        assert not [old for old, new in RENAMED.items() if old in names and new in names], words
+
+
+@pytest.mark.parametrize("old", [["--batch", "3"], ["--batch=3"]], ids=" ".join)
+def test_an_option_of_0_1_is_read_with_a_warning_that_names_the_new_one(old: list[str]) -> None:
+    wanted = ["info", "motionformer-tiny", "--json"]
+    done, same = (CliRunner().invoke(cli.app, [*wanted, *words]) for words in (old, ["--batch-size", "3"]))
+    assert json.loads(done.stdout) == json.loads(same.stdout)
+    assert json.loads(done.stdout)["batch_size"] == 3
+    assert done.stderr == "warning: --batch is deprecated and will be removed in 0.3; use --batch-size.\n"
+    assert same.stderr == ""
+
+
+def test_an_option_of_0_1_is_read_in_commands_of_groups(tmp_path: Path) -> None:
+    words = [
+        "lra",
+        "make",
+        "pathfinder",
+        str(tmp_path),
+        *["--train", "4", "--dev", "2", "--test", "2", "--workers", "1"],
+    ]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 0
+    assert "use --num-workers." in done.stderr
+
+
+def test_words_behind_two_dashes_and_unknown_options_are_left_alone() -> None:
+    assert list(_rename(["--batch", "1", "--", "--batch"], {"--batch-size"})) == ["--batch-size", "1", "--", "--batch"]
+    assert list(_rename(["--batch", "1"], {"--json"})) == ["--batch", "1"]

@@ -25,7 +25,7 @@ def test_it_says_where_it_is_answers_and_leaves_nothing_behind(tmp_path: Path) -
         assert running.stdout is not None
         address = running.stdout.readline().split()[0]
         assert address.startswith("http://127.0.0.1:")
-        request = urllib.request.Request(f"{address}api/enter", b"", {"X-Visitor": "new"})
+        request = urllib.request.Request(f"{address}api/start", b"", {"X-Session": "new"})
         with urllib.request.urlopen(request) as response:
             found = json.loads(response.read())
         assert found["models"][0]["name"] == "motion-tiny"

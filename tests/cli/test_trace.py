@@ -33,7 +33,7 @@ def fail(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_files_and_a_table(model: str, tmp_path: Path) -> None:
     png, numbers = tmp_path / "t.png", tmp_path / "t.json"
-    out = run("motion:easy/3", "--model", model, "--at", "20,12.5", "--out", str(png), "--out", str(numbers))
+    out = run("motion:easy/3", "--model", model, "--point", "20,12.5", "--output", str(png), "--out", str(numbers))
     assert "20.0,12.5 in frame 4" in " ".join(out.split())
     assert "written" in out
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -69,12 +69,12 @@ def test_what_speaks_for_a_class(model: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--at", "60,3"), "outside the frame"),
+        (("--point", "60,3"), "outside the frame"),
         (("--frame", "9"), "there is no frame 9"),
         (("--layer", "7"), "there is no layer 7: the model has 2"),
-        (("--what", "class-token", "--at", "20,12"), "class-token is not of a point"),
-        (("--what", "rollout", "--label", "left"), "rollout is not of a class"),
-        (("--out", "t.bmp"), "one of png, pdf, svg, gif, mp4, json"),
+        (("--what", "class-token", "--at", "20,12"), "class-token takes no point"),
+        (("--what", "rollout", "--label", "left"), "rollout takes no class"),
+        (("--output", "t.bmp"), "one of png, pdf, svg, gif, mp4, json"),
     ],
 )
 def test_mistakes_are_messages(model: str, words: tuple[str, ...], message: str) -> None:
@@ -100,4 +100,4 @@ def test_help_has_examples() -> None:
 def test_repeated_frames_are_told(model: str, tmp_path: Path) -> None:
     path = write_video(tmp_path / "slow.mp4", num_frames=12, fps=5)
     out = " ".join(run(str(path), "--model", model, "--at", "40,30").split())
-    assert "the clip shows frames several times" in out
+    assert "the clip repeats frames" in out

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_follows_a_disc_through_a_file(folder: Path) -> None:
-    places = ["--overlay", str(folder / "tracked.mp4"), "--masks", str(folder / "masks")]
+    places = ["--overlay", str(folder / "tracked.mp4"), "--output", str(folder / "masks")]
     result = runner.invoke(
         app, ["track", str(folder / "disc.mp4"), "--mask", str(folder / "first.png"), *MODEL, *places]
     )
@@ -75,7 +75,7 @@ def test_errors(folder: Path) -> None:
     command = ["track", str(folder / "disc.mp4"), "--mask", str(folder / "first.png"), "--model", "copy"]
     nowhere = runner.invoke(app, command)
     assert nowhere.exit_code == 2
-    assert "say where to write" in nowhere.output
+    assert "give an output" in nowhere.output
     write_mask(folder / "first.png", torch.ones(48, 96, dtype=torch.uint8))
     wrong = runner.invoke(app, [*command, "--masks", str(folder / "masks")])
     assert isinstance(wrong.exception, MaskError)
@@ -98,15 +98,15 @@ def test_what_is_read_is_not_written_over(folder: Path) -> None:
     before = (folder / "disc.mp4").read_bytes()
     (folder / "linked.mp4").hardlink_to(folder / "disc.mp4")
     for name in ("disc.mp4", "masks/../disc.mp4", "linked.mp4"):
-        assert "is what is followed; write somewhere else" in refused("disc.mp4", "--overlay", name)
+        assert "is the video that is tracked; write somewhere else" in refused("disc.mp4", "--overlay", name)
     assert (folder / "disc.mp4").read_bytes() == before
     frames = folder / "frames"
     write_masks(frames, 3)
     for option in ("--masks", "--overlay"):
-        assert "is what is followed" in refused("frames", option, "frames")
+        assert "is the video that is tracked" in refused("frames", option, "frames")
     write_masks(folder / "truth", 3)
     for option in ("--masks", "--overlay"):
-        assert "00000.png, which would be written over" in refused("frames", option, "truth", mask="truth/00000.png")
+        assert "00000.png, which would be overwritten" in refused("frames", option, "truth", mask="truth/00000.png")
     assert "the same names" in refused("disc.mp4", "--masks", "both", "--overlay", "both")
     assert not (folder / "both").exists()
 
@@ -163,7 +163,7 @@ def test_a_video_that_breaks_off_keeps_what_was_followed(folder: Path, monkeypat
     words = ["--mask", str(folder / "first.png"), "--model", "copy", *places]
     result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
     assert isinstance(result.exception, VideoError)
-    assert "4 of 11 frames were followed before an error" in result.stderr
+    assert "4 of 11 frames were tracked before an error" in result.stderr
     assert len(list((folder / "masks").iterdir())) == 4
     assert not (folder / "tracked.mp4").exists()
     with open_video(folder / "tracked.partial.mp4") as video:
@@ -175,7 +175,7 @@ def test_masks_of_another_video_are_told(folder: Path) -> None:
     words = ["--mask", str(folder / "first.png"), "--model", "copy", "--masks", str(folder / "masks")]
     result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
     assert result.exit_code == 0, result.output
-    assert "held 2 other png files, which are not of this video" in result.stderr
+    assert "contains 2 other png files, which do not belong to this video" in result.stderr
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_work(folder: Path) -> None:
@@ -184,4 +184,4 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(folder: Path) ->
     assert isinstance(closed.exception, OSError)
     assert closed.exception.filename == "/proc/tracked.mp4.part"
     other = runner.invoke(app, [*command, str(folder / "tracked.avi")])
-    assert "the video is an mp4" in str(other.exception)
+    assert "the suffix must be .mp4" in str(other.exception)

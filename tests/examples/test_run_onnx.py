@@ -16,8 +16,8 @@ import torch
 from motionformer import create_model
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.export import export_model
+from motionformer.inference import Predictor
 from motionformer.models import InputSpec, Motionformer
-from motionformer.predict import Predictor
 from motionformer.video import open_video
 from motionformer.video.sample import ClipPlan, segment_indices, strided_clip, view_starts
 from motionformer.video.transforms import eval_transform

@@ -15,10 +15,9 @@ from torch import Tensor
 from motionformer import create_model
 from motionformer.errors import ExportError
 from motionformer.export import FORMATS, export_model
-from motionformer.export.check import compare
-from motionformer.export.contract import Run
-from motionformer.export.pt2 import METADATA
-from motionformer.models import AttendConfig, Motionformer
+from motionformer.export.formats import METADATA, Run
+from motionformer.export.write import _compare
+from motionformer.models import KernelConfig, Motionformer
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,21 +36,21 @@ import json, sys
 from pathlib import Path
 import numpy, torch
 from motionformer.export import export_model
-from motionformer.models import AttendConfig
+from motionformer.models import KernelConfig
 from tests.export.test_export import small
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 folder = Path(sys.argv[1])
-few = AttendConfig("orthoformer", 3)
-every_option = AttendConfig(
+few = KernelConfig("orthoformer", 3)
+every_option = KernelConfig(
     "orthoformer", 3, shared=False, candidates="queries+keys", subsample=2, refine=True, ridge=0.01
 )
 kinds = {
     "trajectory": ("motionformer-tiny", {}),
-    "orthoformer": ("motionformer-tiny", {"attend": few}),
-    "every_option": ("motionformer-tiny", {"attend": every_option}),
-    "nystrom": ("joint-tiny", {"attend": AttendConfig("nystrom", 4)}),
+    "orthoformer": ("motionformer-tiny", {"kernel": few}),
+    "every_option": ("motionformer-tiny", {"kernel": every_option}),
+    "nystrom": ("joint-tiny", {"kernel": KernelConfig("nystrom", 4)}),
     "divided": ("divided-tiny", {"readout": "motion"}),
 }
 reports = {}
@@ -99,7 +98,7 @@ def test_onnxruntime_agrees_at_any_batch(kind: str, exported: Path) -> None:
 
 
 def test_what_onnx_cannot_say_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    model = small("joint-tiny", attend=AttendConfig("orthoformer", 2, refine=True, ridge=0.01))
+    model = small("joint-tiny", kernel=KernelConfig("orthoformer", 2, refine=True, ridge=0.01))
     with pytest.raises(ExportError, match=r"`ridge` solves linear systems.*export it as \.pt2"):
         export_model(model, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -148,7 +147,7 @@ def test_a_file_that_computes_something_else_is_refused_and_leaves_nothing(
 def test_not_a_number_is_not_agreement() -> None:
     model = small("joint-tiny")
     with pytest.raises(ExportError, match="differs from this one by nan"):
-        compare(model, lambda clip: {"logits": torch.full((clip.shape[0], 3), float("nan"))})
+        _compare(model, lambda clip: {"logits": torch.full((clip.shape[0], 3), float("nan"))})
 
 
 def test_not_a_number_in_a_later_head_is_none_either() -> None:
@@ -158,7 +157,7 @@ def test_not_a_number_in_a_later_head_is_none_either() -> None:
         return {**model(clip), "noun": torch.full((len(clip), 2), float("nan"))}
 
     with pytest.raises(ExportError, match=r"differs from this one by nan \(noun, noise"):
-        compare(model, run)
+        _compare(model, run)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -176,7 +175,7 @@ def test_training_mode_comes_back_and_is_not_exported(tmp_path: Path) -> None:
 
 def test_unusable_targets_say_why(tmp_path: Path) -> None:
     model = small("joint-tiny")
-    with pytest.raises(ExportError, match=r"model.tflite: .* ends in .pt2 or .onnx"):
+    with pytest.raises(ExportError, match=r"model.tflite: .* must be .pt2 or .onnx"):
         export_model(model, tmp_path / "model.tflite")
     with pytest.raises(ExportError, match="there is no folder"):
         export_model(model, tmp_path / "none" / "model.pt2")

@@ -1,15 +1,20 @@
-"""Maps and paths: against loops, and what must hold for any weights."""
+"""Paths: against loops, and what must hold for any weights."""
 
 import math
 
 import pytest
 import torch
 
-from motionformer.errors import TraceError
-from motionformer.trace.choice import choose_heads, choose_layers, pick_all
-from motionformer.trace.maps import split_row
-from motionformer.trace.paths import MIN_PEAKEDNESS, ellipse, expected_path, path_covariance, peak_path, peakedness
-from motionformer.trace.score import mean_places, torus_distance
+from motionformer.trace.paths import (
+    MIN_PEAKEDNESS,
+    _mean_positions,
+    _torus_distance,
+    ellipse,
+    expected_path,
+    path_covariance,
+    peak_path,
+    peakedness,
+)
 
 
 def random_maps(*shape: int) -> torch.Tensor:
@@ -95,63 +100,11 @@ class TestPaths:
         assert ellipse(covariance, 2.0)[0] == pytest.approx(12.0)
 
 
-class TestMaps:
-    def test_shares_and_maps_make_the_weights_again(self) -> None:
-        row = torch.rand(2 + 12)
-        found = split_row(row, 3, 2)
-        assert torch.allclose(found.space.sum(dim=1), torch.ones(3, dtype=torch.float64))
-        assert found.mass.sum().item() == pytest.approx(1.0)
-        assert torch.allclose(found.weights.flatten(), (row[2:] / row[2:].sum()).double(), atol=1e-6)
-        assert found.prefix == pytest.approx(float(row[:2].sum() / row.sum()))
-
-    def test_a_frame_of_hardly_any_weight_keeps_its_map(self) -> None:
-        row = torch.tensor([1e-42, 3e-42, 0.5, 0.5])
-        assert split_row(row, 2, 0).space[0].tolist() == pytest.approx([0.25, 0.75], rel=1e-3)
-
-    def test_a_frame_without_weight_is_unknown(self) -> None:
-        found = split_row(torch.tensor([0.0, 0.0, 1.0, 3.0]), 2, 0)
-        assert found.space.tolist() == [[0.5, 0.5], [0.25, 0.75]]
-        assert found.mass.tolist() == [0.0, 1.0]
-
-    def test_negative_weights_of_approximations_count_as_none(self) -> None:
-        assert split_row(torch.tensor([-1.0, 1.0, 1.0, 2.0]), 2, 0).mass.tolist() == [0.25, 0.75]
-
-    def test_nothing_at_all_is_an_error(self) -> None:
-        with pytest.raises(TraceError, match="all patches are zero"):
-            split_row(torch.tensor([1.0, 0.0, 0.0]), 1, 1)
-
-
-class TestChoice:
-    rows = torch.arange(24.0).view(2, 3, 4)
-
-    def test_names_and_rows(self) -> None:
-        shown = pick_all(self.rows, choose_layers("all", 2), choose_heads("all", 3))
-        assert [(layer, head) for layer, head, _ in shown] == [(i, h) for i in "01" for h in "012"]
-        assert torch.equal(shown[4][2], self.rows[1, 1])
-        [(layer, head, row)] = pick_all(self.rows, choose_layers("mean", 2), choose_heads(2, 3))
-        assert (layer, head) == ("mean", "2")
-        assert torch.equal(row, self.rows[:, 2].mean(dim=0))
-
-    def test_last_and_numbers(self) -> None:
-        assert choose_layers("last", 12).numbers == (11,)
-        assert choose_layers("3", 12).numbers == (3,)
-        assert choose_heads("mean", 4).names == ("mean",)
-
-    @pytest.mark.parametrize("layer", [12, "12", -1])
-    def test_out_of_range(self, layer: int | str) -> None:
-        with pytest.raises(TraceError, match=r"no layer -?\d+: the model has 12, counted from 0 to 11"):
-            choose_layers(layer, 12)
-
-    def test_nonsense(self) -> None:
-        with pytest.raises(TraceError, match="head is all, mean or a number; not 'last'"):
-            choose_heads("last", 4)
-
-
 class TestTorus:
     def test_the_shorter_way_around(self) -> None:
         a, b = torch.tensor([1.0, 5.0]), torch.tensor([47.0, 8.0])
-        assert torus_distance(a, b, 48).item() == pytest.approx(math.hypot(2, 3))
+        assert _torus_distance(a, b, 48).item() == pytest.approx(math.hypot(2, 3))
 
     def test_a_mean_across_the_border_stays_at_the_border(self) -> None:
         path = torch.tensor([[46.0, 10.0], [0.0, 12.0], [20.0, 1.0], [22.0, 47.0]])
-        assert mean_places(path, 2, 48).tolist() == [[47.0, 11.0], [21.0, 0.0]]
+        assert _mean_positions(path, 2, 48).tolist() == [[47.0, 11.0], [21.0, 0.0]]

@@ -5,7 +5,6 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import av
 import numpy as np
@@ -21,9 +20,7 @@ from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.errors import AnnotationError, TraceError
 from motionformer.models import Motionformer
 from motionformer.trace import compare, path_error, trace
-from motionformer.trace.animate import draw_frames
-from motionformer.trace.draw import draw_filmstrip, heat
-from motionformer.trace.gradcam import Label, grad_cam
+from motionformer.trace.draw import _heat, draw_filmstrip, draw_frames
 from motionformer.weights import load_model
 from tests.video.numbered import write_damaged
 
@@ -51,12 +48,12 @@ class TestTrace:
     def test_the_map_is_the_recorded_attention(self, name: str) -> None:
         """Of the query's token, in the layer asked for, averaged over heads; space sums to one, and so do frames."""
         model, clip = make(name), MotionBenchmark("easy", "val", 8)[5]
-        found = trace(model, clip.frames, at=(20.0, 30.0), frame=3, layer=1)
+        found = trace(model, clip.frames, point=(20.0, 30.0), frame=3, layer=1)
         assert (found.query.token_frame, found.query.row, found.query.column) == (1, 3, 2)
         [track] = found.tracks
         assert torch.allclose(track.map.space.sum(dim=1), torch.ones(4, dtype=torch.float64))
         assert track.map.mass.sum().item() == pytest.approx(1.0)
-        per_head = trace(model, clip.frames, at=(20.0, 30.0), frame=3, layer=1, head="all").tracks
+        per_head = trace(model, clip.frames, point=(20.0, 30.0), frame=3, layer=1, head="all").tracks
         shares = [1.0 - one.map.prefix for one in per_head]
         mean = sum(one.map.weights * share for one, share in zip(per_head, shares, strict=True)) / sum(shares)
         assert torch.allclose(track.map.weights, mean, atol=1e-6)
@@ -80,7 +77,7 @@ class TestTrace:
         for t in range(8):
             column, row = cells[t // 2]
             frames[t, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = 255
-        found = trace(model, frames, at=(2 * 8 + 4.0, 1 * 8 + 4.0), frame=2, layer=0)
+        found = trace(model, frames, point=(2 * 8 + 4.0, 1 * 8 + 4.0), frame=2, layer=0)
         wanted = torch.tensor([[c * 8 + 4.0, r * 8 + 4.0] for c, r in cells], dtype=torch.float64)
         assert torch.allclose(found.tracks[0].path, wanted, atol=0.5)
 
@@ -88,9 +85,9 @@ class TestTrace:
         from motionformer.video import read_frames
 
         model = make()
-        of_file = trace(model, video, at=(30.0, 20.0), frame=9)
+        of_file = trace(model, video, point=(30.0, 20.0), frame=9)
         assert of_file.clip.numbers == (5, 6, 7, 8, 9, 10, 11, 12)
-        of_frames = trace(model, read_frames(video, of_file.clip.numbers), at=(30.0, 20.0), frame=4)
+        of_frames = trace(model, read_frames(video, of_file.clip.numbers), point=(30.0, 20.0), frame=4)
         assert torch.equal(of_file.tracks[0].path, of_frames.tracks[0].path)
 
     def test_a_training_model_is_given_back_as_it_was(self) -> None:
@@ -118,7 +115,7 @@ class TestTrace:
 
     def test_rollout_of_a_point(self) -> None:
         model = make("divided-tiny")
-        of_point = trace(model, "motion:easy/1", what="rollout", at=(20.0, 20.0))
+        of_point = trace(model, "motion:easy/1", what="rollout", point=(20.0, 20.0))
         of_class = trace(model, "motion:easy/1", what="rollout")
         assert of_point.query is not None
         assert not torch.allclose(of_point.tracks[0].map.weights, of_class.tracks[0].map.weights)
@@ -126,19 +123,19 @@ class TestTrace:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"at": (48.0, 3.0)}, "outside the frame"),
+            ({"point": (48.0, 3.0)}, "outside the frame"),
             ({"frame": 8}, "there is no frame 8; it has 8, counted from 0 to 7"),
             ({"layer": 2}, "there is no layer 2: the model has 2"),
             ({"head": "3"}, "there is no head 3: the model has 3"),
-            ({"what": "dreams"}, "there are trajectory, class-token, rollout, gradcam"),
+            ({"what": "dreams"}, "must be one of trajectory, class-token, rollout, gradcam"),
             ({"what": "gradcam", "label": 8}, "there is no class 8: the model has 8, counted from 0 to 7"),
             ({"what": "gradcam", "label": "jump"}, "no class 'jump': it has no names"),
             ({"what": "gradcam", "head": 1}, "tokens, which have no heads"),
             ({"what": "rollout", "head": 1}, "averaged heads"),
-            ({"what": "class-token", "at": (4.0, 3.0)}, "class-token is not of a point: .* trajectory or rollout"),
-            ({"what": "gradcam", "at": (4.0, 3.0)}, "gradcam is not of a point: leave --at"),
-            ({"what": "rollout", "label": "left"}, "rollout is not of a class: leave --label .* ask for gradcam"),
-            ({"label": 0}, "trajectory is not of a class"),
+            ({"what": "class-token", "point": (4.0, 3.0)}, "class-token takes no point: .* trajectory or rollout"),
+            ({"what": "gradcam", "point": (4.0, 3.0)}, "gradcam takes no point: leave --point"),
+            ({"what": "rollout", "label": "left"}, "rollout takes no class: leave --label .* use gradcam"),
+            ({"label": 0}, "trajectory takes no class"),
         ],
     )
     def test_questions_without_answer(self, options: dict[str, object], message: str) -> None:
@@ -147,11 +144,11 @@ class TestTrace:
 
     def test_clips_that_are_none(self) -> None:
         model = make()
-        with pytest.raises(TraceError, match=r"bytes \[t H W 3\].*not float32 \[1, 3, 8, 48, 48\]"):
+        with pytest.raises(TraceError, match=r"uint8 \[t H W 3\].*not float32 \[1, 3, 8, 48, 48\]"):
             trace(model, torch.zeros(1, 3, 8, 48, 48))
-        with pytest.raises(TraceError, match="7 frames do not divide into tokens of 2"):
-            trace(model, torch.zeros(7, 48, 48, 3, dtype=torch.uint8), at=(1.0, 1.0))
-        with pytest.raises(TraceError, match="say which point"):
+        with pytest.raises(TraceError, match=r"number of frames \(7\) must be divisible by the tubelet \(2\)"):
+            trace(model, torch.zeros(7, 48, 48, 3, dtype=torch.uint8), point=(1.0, 1.0))
+        with pytest.raises(TraceError, match="give the point to trace"):
             trace(model, torch.zeros(8, 48, 48, 3, dtype=torch.uint8))
         for text in ("motion:", "motion:odd/3"):
             with pytest.raises(AnnotationError, match=r"there is no level '(odd)?'; there are easy, medium, hard"):
@@ -167,49 +164,17 @@ class TestTrace:
             trace(make(num_classes=0), "motion:easy/1", what="gradcam")
         model = make()
         model.blocks[1] = torch.nn.Module()
-        with pytest.raises(TraceError, match="no attention to look at"):
+        with pytest.raises(TraceError, match="no attention to show"):
             trace(model, "motion:easy/1")
-
-
-class TestGradCam:
-    @pytest.mark.parametrize("readout", ["class", "motion"])
-    def test_equals_the_formula_by_finite_differences(self, readout: Literal["class", "motion"]) -> None:
-        """The gradient of the logit for every channel of every token entering a layer, one nudge at a time."""
-        sizes = {"depth": 2, "dim": 6, "num_heads": 2, "frames": 4, "size": 16, "patch": 8}
-        model = create_model("motionformer-tiny", readout=readout, **sizes).double().eval()
-        for parameter in model.parameters():
-            parameter.data.add_(0.3 * torch.randn_like(parameter))
-        clip = torch.randn(1, 3, 4, 16, 16, dtype=torch.float64)
-        with torch.no_grad():
-            tokens = model.blocks[0](model.embed(clip), 2)
-
-            def logit(x: torch.Tensor) -> float:
-                return float(model.head(model.readout(model.norm(model.blocks[1](x, 2)), (2, 2, 2)))[0, 3])
-
-            gradient = torch.zeros_like(tokens)
-            for place in np.ndindex(tokens.shape):
-                for sign in (1, -1):
-                    nudged = tokens.clone()
-                    nudged[place] += sign * 1e-5
-                    gradient[place] += sign * logit(nudged) / 2e-5
-            wanted = (tokens[0, 1:] * gradient[0, 1:].mean(dim=0)).sum(dim=1).clamp(min=0)
-        assert torch.allclose(grad_cam(model, clip, 1, Label(None, 3)), wanted, atol=1e-6)
-
-    def test_classes_of_several_tasks(self) -> None:
-        model = make(num_classes={"verb": 4, "noun": 3})
-        assert trace(model, "motion:easy/1", what="gradcam", label="noun:2").label == "noun:2"
-        assert trace(model, "motion:easy/1", what="gradcam").label.startswith("verb:")
-        with pytest.raises(TraceError, match="verb:0 … verb:3 or noun:0 … noun:2"):
-            trace(model, "motion:easy/1", what="gradcam", label="2")
 
 
 class TestFiles:
     def test_json_says_what_was_read(self, tmp_path: Path) -> None:
         write_videos(tmp_path / "slow", "easy", 1, frames=20, size=64, fps=8)
-        read = trace(make(), tmp_path / "slow" / "right" / "00000.mp4", at=(32.0, 32.0)).to_dict()
+        read = trace(make(), tmp_path / "slow" / "right" / "00000.mp4", point=(32.0, 32.0)).to_dict()
         assert read["distinct_frames"] == len(set(read["frames"])) < len(read["frames"])
         assert read["damaged"] is False
-        damaged = trace(make(), write_damaged(tmp_path / "x.mp4"), at=(32.0, 32.0), frame=30).to_dict()
+        damaged = trace(make(), write_damaged(tmp_path / "x.mp4"), point=(32.0, 32.0), frame=30).to_dict()
         assert damaged["damaged"] is True
 
     def test_json_holds_everything(self, tmp_path: Path) -> None:
@@ -234,8 +199,8 @@ class TestFiles:
 
     def test_moving_pictures(self, tmp_path: Path) -> None:
         found = trace(make(), "motion:easy/3")
-        found.save_gif(tmp_path / "t.gif")
-        found.save_mp4(tmp_path / "t.mp4")
+        found.save(tmp_path / "t.gif")
+        found.save(tmp_path / "t.mp4")
         with Image.open(tmp_path / "t.gif") as gif:
             assert gif.n_frames == 8
             size = gif.size
@@ -254,7 +219,7 @@ class TestFiles:
 
     def test_files_that_cannot_be_written(self, tmp_path: Path) -> None:
         found = trace(make(), "motion:easy/3")
-        with pytest.raises(TraceError, match=r"one of png, pdf, svg, gif, mp4, json; not \.bmp"):
+        with pytest.raises(TraceError, match=r"must be one of png, pdf, svg, gif, mp4, json; not \.bmp"):
             found.save(tmp_path / "t.bmp")
         with pytest.raises(TraceError, match="cannot be written"):
             found.save(tmp_path / "nowhere" / "t.json")
@@ -305,7 +270,7 @@ class TestNearUniform:
             assert [text.get_text() for text in ax.texts] == ["near uniform"]
         assert "no path: near\nuniform" in "\n".join(text.get_text() for text in figure.texts)
         assert "where it looks most" not in [text.get_text() for text in figure.legends[0].get_texts()]
-        assert not any(heat(found, track, f).any() for f in range(4))
+        assert not any(_heat(found, track, f).any() for f in range(4))
 
     def test_a_trained_model_has_one(self) -> None:
         found = trace(load_model("motion-tiny"), "motion:easy/5", layer="mean")
@@ -333,7 +298,7 @@ class TestNearUniform:
     def test_other_kinds_are_not_hot_everywhere(self, what: str) -> None:
         found = trace(create_model("motionformer-tiny"), "motion:easy/5", what=what)
         assert found.note(found.tracks[0]) == "near uniform"
-        assert not any(heat(found, found.tracks[0], f).any() for f in range(4))
+        assert not any(_heat(found, found.tracks[0], f).any() for f in range(4))
         assert len(draw_frames(found.rows)) == 8
 
     def test_frames_without_evidence_say_so(self) -> None:
@@ -351,7 +316,7 @@ class TestNearUniform:
         found = trace(load_model("motion-tiny"), "motion:easy/5", what=what, layer=2, scale="absolute")
         [track] = found.tracks
         for f in range(4):
-            shown = heat(found, track, f)
+            shown = _heat(found, track, f)
             for i, level in enumerate(shown.flat):
                 share = float(track.map.space[f, i]) * 36
                 if what != "trajectory":
@@ -398,7 +363,7 @@ class TestPathError:
                     near.append(min(ways) / 8)
                 wanted.append(near[0])
                 stay.append(near[1])
-        assert errors.num_places == 9
+        assert errors.num_frames == 9
         assert errors.by_head[1, 2].item() == pytest.approx(np.mean(wanted), abs=1e-4)
         assert errors.stay == pytest.approx(np.mean(stay), abs=1e-4)
 
@@ -419,8 +384,8 @@ class TestPathError:
 
 def test_real_clips(shared: Path) -> None:
     """A file of another shape than the model's, with the point near the border of what is seen."""
-    found = trace(make(), shared / "data" / "clips" / "v_SoccerJuggling_g23_c01.avi", at=(60.0, 120.0), frame=50)
+    found = trace(make(), shared / "data" / "clips" / "v_SoccerJuggling_g23_c01.avi", point=(60.0, 120.0), frame=50)
     assert found.clip.numbers[found.query.frame] == 50
     assert found.query.column == 0
     with pytest.raises(TraceError, match="sees the middle"):
-        trace(make(), shared / "data" / "clips" / "v_SoccerJuggling_g23_c01.avi", at=(5.0, 120.0))
+        trace(make(), shared / "data" / "clips" / "v_SoccerJuggling_g23_c01.avi", point=(5.0, 120.0))

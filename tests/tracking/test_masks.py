@@ -8,7 +8,8 @@ import torch
 from av import VideoFrame
 
 from motionformer.errors import MaskError
-from motionformer.tracking.masks import PALETTE, object_numbers, one_hot, read_mask, write_mask, write_png
+from motionformer.tracking.masks import PALETTE, object_numbers, read_mask, write_mask, write_png
+from motionformer.tracking.propagation import _one_hot
 from motionformer.video import read_frames
 
 
@@ -54,8 +55,8 @@ def test_black_and_white_in_colours(tmp_path: Path, channels: int) -> None:
 def test_layers(tmp_path: Path) -> None:
     mask = torch.tensor([[0, 2, 7]], dtype=torch.uint8)
     assert object_numbers(mask) == [2, 7]
-    assert one_hot(mask, [2, 7])[:, 0].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    assert one_hot(mask, [7])[:, 0].tolist() == [[1, 1, 0], [0, 0, 1]]
+    assert _one_hot(mask, [2, 7])[:, 0].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert _one_hot(mask, [7])[:, 0].tolist() == [[1, 1, 0], [0, 0, 1]]
 
 
 def test_refuses_what_is_no_mask(tmp_path: Path) -> None:

@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from motionformer.tracking.features import ClipFeatures, TokenReadout
-from motionformer.tracking.masks import one_hot
-from motionformer.tracking.output import OverlayWriter, paint
-from motionformer.tracking.propagation import Affinity, decide, to_grid
-from motionformer.tracking.tracker import LabelPropagation, open_backbone
+from motionformer.tracking import Affinity, ClipFeatures, LabelPropagation, TokenReadout, open_backbone
+from motionformer.tracking.masks import OverlayWriter, paint
+from motionformer.tracking.propagation import _decide, _one_hot, _to_grid
 from tests.tracking.discs import disc_clip
 
 
@@ -38,7 +36,7 @@ def test_a_still_video_keeps_its_mask() -> None:
     features = ClipFeatures(open_backbone("joint-tiny"), TokenReadout(0), clip=1, height=96)
     tracker = LabelPropagation(features, Affinity(top_k=1))
     *_, last = tracker.track(frames.expand(5, -1, -1, -1), masks[0])
-    expected = decide(to_grid(one_hot(masks[0], [1]), (12, 12)), [1], (96, 96))
+    expected = _decide(_to_grid(_one_hot(masks[0], [1]), (12, 12)), [1], (96, 96))
     assert torch.equal(last, expected)  # all that is lost is what the grid cannot show
 
 

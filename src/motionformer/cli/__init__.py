@@ -1,4 +1,7 @@
-"""The `motionformer` command. One file a command, each thin: parse, call, print. Nothing heavy is imported here."""
+"""The `motionformer` command: one thin file per command, and here what an error prints and exits with.
+
+Exit codes: 0; 1 for an error; 2 for wrong usage. Nothing heavy is imported before a command runs.
+"""
 
 import io
 import os
@@ -29,11 +32,13 @@ from motionformer.cli import (
     track,
     train,
 )
-from motionformer.cli.extras import install_command
+from motionformer.cli.extras import EXTRA_OF, install_command
+from motionformer.cli.options import CommandGroup
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
     name="motionformer",
+    cls=CommandGroup,
     help="Video transformers with trajectory attention.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -70,43 +75,26 @@ app.command(help=trace.TRACE_HELP)(trace.trace)
 app.command(help=serve.SERVE_HELP)(serve.serve)
 app.command()(export.export)
 app.command(help=reproduce.REPRODUCE_HELP)(reproduce.reproduce)
-app.add_typer(lra.app, name="lra")
-app.add_typer(davis.app, name="davis")
+app.add_typer(lra.app, name="lra", cls=CommandGroup)
+app.add_typer(davis.app, name="davis", cls=CommandGroup)
 app.command(help=track.TRACK_HELP)(track.track)
 app.command()(info.info)
 app.command()(convert.convert)
-app.add_typer(data.app, name="data")
+app.add_typer(data.app, name="data", cls=CommandGroup)
 app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 
 
-# packages that an extra brings: a command that needs one says how to get it
-_EXTRA_OF = {
-    "lightning": "train",
-    "torchmetrics": "train",
-    "omegaconf": "train",
-    "tensorboard": "train",
-    "matplotlib": "train",
-    "jinja2": "train",
-    "starlette": "app",
-    "uvicorn": "app",
-    "PIL": "app",
-    "onnx": "export",
-    "onnxscript": "export",
-    "onnxruntime": "export",
-}
-
-
 def main() -> None:
-    """Run a command; an error of ours, or of the system, is one clear message and exit code 1, not a traceback."""
-    _print_any_name()
+    """Run a command; an expected error, or one of the system, is one message and exit code 1, not a traceback."""
+    _print_file_names_as_bytes()
     try:
         try:
             app()
         finally:
-            _print_the_rest()
+            _flush_stdout()
     except MotionformerError as error:
         _fail(str(error))
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # as in `motionformer … | head`
         sys.exit(1)
     except OSError as error:
         if error.errno is None:
@@ -114,22 +102,22 @@ def main() -> None:
         where = "" if error.filename is None else f"{error.filename}: "
         _fail(f"{where}{error.strerror}")
     except ModuleNotFoundError as error:
-        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        extra = EXTRA_OF.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
         _fail(f"this command needs {error.name}: {install_command(extra)}")
 
 
-def _print_any_name() -> None:
-    """File names that are no UTF-8 are printed as they are on the disk, whatever the locale says."""
+def _print_file_names_as_bytes() -> None:
+    """File names that are not UTF-8 are printed as they are on the disk, in any locale."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="surrogateescape")
 
 
-def _print_the_rest() -> None:
-    """Now, while an error can still be told. What cannot be printed is not tried again when Python ends."""
-    if sys.stdout is None:  # closed by whoever started the command
+def _flush_stdout() -> None:
+    """Now, while an error can still be reported; Python does not try again when it exits."""
+    if sys.stdout is None:  # closed by the parent process
         return
     try:
         sys.stdout.flush()

@@ -9,12 +9,12 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from motionformer.evaluation import Comparison
-    from motionformer.evaluation.compare import ClassChange
+    from motionformer.inference import Comparison
+    from motionformer.inference.comparison import ClassChange
 
 COMPARE_HELP = """Which classes gain and which lose from A to B, and whether the difference may be chance.
 
-A and B are folders or npz files of `motionformer evaluate --out`. Videos are matched by name; a video that could not be
+A and B are folders or npz files of `motionformer evaluate --output`. Videos are matched by name; one that could not be
 read counts as wrong.
 
 **Examples**
@@ -37,8 +37,8 @@ def compare(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.evaluation import Results
-    from motionformer.evaluation import compare as compare_results
+    from motionformer.inference import Results
+    from motionformer.inference import compare as compare_results
 
     comparison = compare_results(Results.load(a), Results.load(b), task)
     if csv is not None:
@@ -52,7 +52,7 @@ def compare(
 def _print(found: "Comparison", console: "Console", show: int) -> None:
     from rich.table import Table
 
-    from motionformer.evaluation.intervals import show_interval, wilson
+    from motionformer.inference.metrics import show_interval, wilson
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -97,7 +97,14 @@ def _add(table: "object", title: str, changes: "list[ClassChange]") -> None:
     table.add_section()
     table.add_row(f"[bold]{title}[/bold]", "", "", "")
     for one in changes:
-        table.add_row(f"{escape(one.name)} ({one.videos})", _percent(one.a), _percent(one.b), _signed(one.gain))
+        sides = (_with_interval(share, one.videos) for share in (one.a, one.b))
+        table.add_row(f"{escape(one.name)} ({one.videos})", *sides, _signed(one.gain))
+
+
+def _with_interval(share: float, videos: int) -> str:
+    from motionformer.inference.metrics import show_interval, wilson
+
+    return f"{_percent(share)} ({show_interval(*wilson(round(share * videos), videos))})"
 
 
 def _percent(value: float) -> str:

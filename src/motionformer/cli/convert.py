@@ -1,36 +1,39 @@
 """`motionformer convert`: weights of any origin become a folder that `load_model` and the hub read."""
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
-from motionformer.cli.options import Attention
-
-
-class InflationName(str, Enum):
-    """Which frames of a token an image's kernel looks at."""
-
-    central = "central"
-    average = "average"
+from motionformer.cli.options import Attention, read_class_names
+from motionformer.cli.report import plain_console
 
 
 def convert(
     source: Annotated[str, typer.Argument(help="A released name or .pyth file, image weights, or a folder of ours.")],
-    target: Annotated[Path, typer.Argument(help="The folder to make: config.json and model.safetensors.")],
-    classes: Annotated[int | None, typer.Option(min=0, help="Other classes, this many: resets the classifier.")] = None,
-    frames: Annotated[int | None, typer.Option(min=1, help="Another number of frames: resizes the time table.")] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Another size in pixels: resizes the space table.")] = None,
+    target: Annotated[Path, typer.Argument(help="Folder to write: config.json and model.safetensors.")],
+    classes: Annotated[
+        int | None, typer.Option(min=0, help="Number of classes; resets the classifier.", show_default="the weights'")
+    ] = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(min=1, help="Frames; resizes the temporal position embedding.", show_default="the weights'"),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Pixels; resizes the spatial position embedding.", show_default="the weights'"),
+    ] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Attention heads, where the file does not tell.")] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="A text file of class names, one a line, kept with the weights.")
+        Path | None, typer.Option(help="A text file of class names, one per line, stored with the weights.")
     ] = None,
-    from_image: Annotated[bool, typer.Option("--from-image", help="Start a video model from image weights.")] = False,
+    from_image: Annotated[
+        bool, typer.Option("--from-image", help="Initialise a video model from image weights.")
+    ] = False,
     attention: Attention = None,
     inflation: Annotated[
-        InflationName | None, typer.Option(help="With --from-image: frames of a token it sees. Default: central.")
+        Literal["central", "average"] | None,
+        typer.Option(help="With --from-image: which frames of a token the kernel sees.", show_default="central"),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that is already there.")] = False,
 ) -> None:
@@ -47,7 +50,7 @@ def convert(
     from dataclasses import replace
 
     from motionformer.errors import MotionformerError
-    from motionformer.predict.names import known_labels
+    from motionformer.inference.classes import known_labels
     from motionformer.weights import from_image_weights, load_model_with_report
 
     if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
@@ -60,29 +63,16 @@ def convert(
             num_classes=400 if classes is None else classes,
             frames=frames or 16,
             size=size or 224,
-            inflation=inflation.value if inflation else "central",
+            inflation=inflation or "central",
             attention=attention or "trajectory",
         )
     else:
         model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)
     if labels is not None:
-        model.config = replace(model.config, labels=read_labels(labels, model.config.num_classes))
+        model.config = replace(model.config, labels=read_class_names(labels, model.config.num_classes))
     elif not from_image:
         model.config = replace(model.config, labels=known_labels(source, model.config))
     model.save_pretrained(target)
-    console = Console(highlight=False, soft_wrap=True)
+    console = plain_console()
     console.print(str(report))
     console.print(f"written: {target} ({sum(f.stat().st_size for f in target.iterdir()) / 1e6:.1f} MB)")
-
-
-def read_labels(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
-    """Class names, one a line; an error if there are not as many as classes."""
-    from motionformer.errors import MotionformerError
-
-    try:
-        names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise MotionformerError(f"{path}: cannot be read as class names ({error}).") from error
-    if len(names) != num_classes:
-        raise MotionformerError(f"{path}: {len(names)} names for {num_classes} classes.")
-    return names

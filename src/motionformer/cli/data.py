@@ -2,11 +2,19 @@
 
 import os
 import re
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from motionformer.cli.options import (
+    ClassesOption,
+    Kind,
+    KindOption,
+    MissingOption,
+    RootOption,
+    SplitOption,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,25 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at data sets, and write them as shards.", no_args_is_help=True)
 
-
-class KindName(str, Enum):
-    """What a path holds."""
-
-    auto = "auto"
-    kinetics = "kinetics"
-    something = "something"
-    epic = "epic"
-    ucf101 = "ucf101"
-    hmdb51 = "hmdb51"
-    folders = "folders"
-    list = "list"
-    files = "files"
-
-
-KindOption = Annotated[KindName, typer.Option(help="Layout of the data.")]
-RootOption = Annotated[Path | None, typer.Option(help="Folder of the videos, if it is not where the list is.")]
-SplitOption = Annotated[str | None, typer.Option(help="train, val or test, where PATH holds several.")]
-ClassesOption = Annotated[Path | None, typer.Option(exists=True, help="File with the names of the classes, in order.")]
 
 CHECK_HELP = """Decode every video of a data set and report what is broken, short or odd.
 
@@ -67,11 +56,11 @@ that was interrupted resumes when the same command is run again, and gives the s
 @app.command(help=CHECK_HELP)
 def check(
     paths: Annotated[list[Path], typer.Argument(exists=True, metavar="PATH", help="Lists, folders or videos.")],
-    kind: KindOption = KindName.auto,
+    kind: KindOption = "auto",
     split: SplitOption = None,
     root: RootOption = None,
     classes: ClassesOption = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
+    num_workers: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for one video.")] = 60.0,
     min_frames: Annotated[int, typer.Option(min=1, help="A video or piece with fewer frames is short.")] = 16,
     quick: Annotated[bool, typer.Option("--quick", help="Read packets and the first frame; do not decode.")] = False,
@@ -93,7 +82,7 @@ def check(
             check_output(output)
     for one in annotations:
         _print_how(console, one)
-    running = scan(annotations, num_workers=workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
+    running = scan(annotations, num_workers=num_workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
     progress = Console(stderr=True)
     files = tuple(track(running, "checking", count_videos(annotations), console=progress, transient=True))
     report = ScanReport(tuple(annotations), files)
@@ -107,23 +96,16 @@ def check(
     raise typer.Exit(0 if report.is_well else 1)
 
 
-class MissingName(str, Enum):
-    """What to do with listed videos that are not there."""
-
-    error = "error"
-    drop = "drop"
-
-
 @app.command(help=SHARD_HELP)
 def shard(
     path: Annotated[Path, typer.Argument(exists=True, help="List or folder.")],
     out: Annotated[Path, typer.Argument(help="Folder for the shards: new, empty, or of an interrupted run.")],
     size: Annotated[str, typer.Option(help="Size of a shard, such as 500MB or 1GB.")] = "1GB",
-    kind: KindOption = KindName.auto,
+    kind: KindOption = "auto",
     split: SplitOption = None,
     root: RootOption = None,
     classes: ClassesOption = None,
-    missing: Annotated[MissingName, typer.Option(help="Listed videos that are not there.")] = MissingName.error,
+    missing: MissingOption = "error",
     seed: Annotated[int, typer.Option(help="Of the order of the videos.")] = 0,
 ) -> None:
     from rich.console import Console
@@ -131,7 +113,7 @@ def shard(
     from motionformer.data.shards import write_shards
 
     max_bytes = parse_size(size)
-    annotations = _open(path, kind, split, root, classes, missing.value)
+    annotations = _open(path, kind, split, root, classes, missing)
     console = Console()
     _print_how(console, annotations)
     done: list[Shard] = []
@@ -155,7 +137,7 @@ def parse_size(text: str) -> int:
 
 def _open(
     path: Path,
-    kind: KindName,
+    kind: Kind,
     split: str | None,
     root: Path | None,
     classes: Path | None,
@@ -163,7 +145,7 @@ def _open(
 ) -> "Annotations":
     from motionformer.data.source import open_dataset
 
-    return open_dataset(path, kind.value, split=split, root=root, class_names=classes, missing=missing)
+    return open_dataset(path, kind, split=split, root=root, class_names=classes, missing=missing)
 
 
 def _print_how(console: "Console", annotations: "Annotations") -> None:

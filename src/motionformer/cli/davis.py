@@ -1,21 +1,18 @@
 """`motionformer davis evaluate` and `motionformer davis score`"""
 
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.options import TrackerOptions, with_tracker_options
+from motionformer.cli.options import JsonOption, TrackerOptions, with_tracker_options
+from motionformer.cli.report import plain_console, print_json, print_table, progress_bar
 from motionformer.errors import MotionformerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.progress import Progress
-
-    from motionformer.experiments.davis.layout import Sequence
-    from motionformer.experiments.davis.run import Evaluation
+    from motionformer.experiments.davis import Evaluation, Sequence
     from motionformer.experiments.davis.score import ObjectScore
 
     Done = tuple[Sequence, list[ObjectScore], float | None]
@@ -23,16 +20,15 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Video object segmentation on DAVIS.", no_args_is_help=True)
 
 
-SingleOption = Annotated[bool, typer.Option("--single-object", help="Take all objects for one, as DAVIS 2016 does.")]
-YearOption = Annotated[int | None, typer.Option(help="2016 or 2017, where ROOT has the lists of both.")]
-SplitOption = Annotated[
+_SingleOption = Annotated[bool, typer.Option("--single-object", help="Merge all objects into one, as DAVIS 2016 does.")]
+_YearOption = Annotated[int | None, typer.Option(help="2016 or 2017, where ROOT has the lists of both.")]
+_SplitOption = Annotated[
     str | None, typer.Option(help="A list in ImageSets, such as val.", show_default="all sequences")
 ]
-SequenceOption = Annotated[list[str] | None, typer.Option("--sequence", help="Only this sequence; may be given again.")]
-ResolutionOption = Annotated[str, typer.Option(help="Folder of frames and masks: 480p or Full-Resolution.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+_SequenceOption = Annotated[list[str] | None, typer.Option("--sequence", help="Only this sequence; repeatable.")]
+_ResolutionOption = Annotated[str, typer.Option(help="Folder of frames and masks: 480p or Full-Resolution.")]
 
-EVALUATE_HELP = """Follow the first mask of every DAVIS sequence with a model, and score the result.
+EVALUATE_HELP = """Track the objects of every DAVIS sequence from its first mask, and score the masks.
 
 ROOT holds JPEGImages, Annotations and perhaps ImageSets. J is the overlap of regions, F that of outlines; the first
 and the last frame do not count.
@@ -60,25 +56,24 @@ SCORE_HELP = """Score masks that any method has written: PREDICTIONS/SEQUENCE/00
 def evaluate(
     root: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The DAVIS folder.")],
     options: TrackerOptions,
-    year: YearOption = None,
-    split: SplitOption = None,
-    sequence: SequenceOption = None,
-    resolution: ResolutionOption = "480p",
-    single_object: SingleOption = False,
-    masks: Annotated[Path | None, typer.Option(help="Write the masks here, as DAVIS wants them.")] = None,
-    overlay: Annotated[Path | None, typer.Option(help="Write an mp4 a sequence here.")] = None,
-    json: JsonOption = False,
+    year: _YearOption = None,
+    split: _SplitOption = None,
+    sequence: _SequenceOption = None,
+    resolution: _ResolutionOption = "480p",
+    single_object: _SingleOption = False,
+    masks: Annotated[Path | None, typer.Option(help="Folder for the masks, in the layout of DAVIS.")] = None,
+    overlay: Annotated[Path | None, typer.Option(help="Folder for overlays, one mp4 per sequence.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    from motionformer.experiments.davis.layout import find_sequences
-    from motionformer.experiments.davis.run import check_evaluate_output
-    from motionformer.experiments.davis.run import evaluate as follow
+    from motionformer.experiments.davis import check_outputs, find_sequences
+    from motionformer.experiments.davis import evaluate as track
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
-    check_evaluate_output(sequences, masks, overlay)
+    check_outputs(sequences, masks, overlay)
     tracker = options.build()
-    with _progress() as progress:
-        bar = progress.add_task("following", total=sum(len(one.masks) for one in sequences))
-        running = follow(
+    with progress_bar() as progress:
+        bar = progress.add_task("tracking", total=sum(len(one.masks) for one in sequences))
+        running = track(
             sequences,
             tracker,
             single_object=single_object,
@@ -87,35 +82,27 @@ def evaluate(
             after_frame=lambda: progress.advance(bar),
         )
         done, error = _take(running)
-    _print_done(done, error, len(sequences), json)
+    _print_done(done, error, len(sequences), as_json)
 
 
 @app.command(help=SCORE_HELP)
 def score(
     predictions: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="A folder of folders of masks.")],
     root: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The DAVIS folder.")],
-    year: YearOption = None,
-    split: SplitOption = None,
-    sequence: SequenceOption = None,
-    resolution: ResolutionOption = "480p",
-    single_object: SingleOption = False,
-    json: JsonOption = False,
+    year: _YearOption = None,
+    split: _SplitOption = None,
+    sequence: _SequenceOption = None,
+    resolution: _ResolutionOption = "480p",
+    single_object: _SingleOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    from motionformer.experiments.davis.layout import find_sequences
-    from motionformer.experiments.davis.run import score_folders
+    from motionformer.experiments.davis import find_sequences, score_folders
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
-    with _progress() as progress:
+    with progress_bar() as progress:
         running = score_folders(predictions, sequences, single_object=single_object)
         done, error = _take((*one, None) for one in progress.track(running, len(sequences), description="scoring"))
-    _print_done(done, error, len(sequences), json)
-
-
-def _progress() -> "Progress":
-    from rich.console import Console
-    from rich.progress import Progress
-
-    return Progress(console=Console(stderr=True), transient=True)
+    _print_done(done, error, len(sequences), as_json)
 
 
 def _take(running: "Iterable[Done]") -> "tuple[list[Done], BaseException | None]":
@@ -130,8 +117,8 @@ def _take(running: "Iterable[Done]") -> "tuple[list[Done], BaseException | None]
 
 
 def _print_done(done: "list[Done]", error: BaseException | None, total: int, as_json: bool) -> None:
-    """The figures of what is done; then the error, if one was in the way of the rest."""
-    from motionformer.experiments.davis.run import Evaluation
+    """The metrics of what is done; then the error, if one stopped the rest."""
+    from motionformer.experiments.davis import Evaluation
     from motionformer.experiments.davis.score import Scores
 
     if done:
@@ -140,36 +127,31 @@ def _print_done(done: "list[Done]", error: BaseException | None, total: int, as_
         evaluation = Evaluation(scores, sum(len(one.masks) for one, _, _ in done), sum(each) if each else None)
         if as_json:
             partial = {"sequences_done": len(done), "sequences_in_all": total} if error is not None else {}
-            print(json_module.dumps({**evaluation.to_dict(), **partial}, indent=1))
+            print_json({**evaluation.to_dict(), **partial})
         else:
             _print_table(evaluation)
     if error is None:
         return
     if done:
-        typer.echo(f"only {len(done)} of {total} sequences are in these figures:", err=True)
+        typer.echo(f"only {len(done)} of {total} sequences are in these metrics:", err=True)
     raise error
 
 
 def _print_table(evaluation: "Evaluation") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     scores = evaluation.scores
-    table = Table("sequence", "object")
-    for name in ("J&F", "J", "recall", "decay", "F", "recall", "decay"):
-        table.add_column(name, justify="right")
-    rows = [(one.sequence, str(one.number), one.J, one.F) for one in scores.objects]
-    for name, number, region, contour in [*rows, ("mean", "", scores.J, scores.F)]:
-        if name == "mean":
-            table.add_section()
-        figures = (
+    rows = []
+    for name, number, region, contour in [
+        *((one.sequence, str(one.number), one.J, one.F) for one in scores.objects),
+        ("mean", "", scores.J, scores.F),
+    ]:
+        metrics = (
             (region.mean + contour.mean) / 2,
             *(region.mean, region.recall, region.decay),
             *(contour.mean, contour.recall, contour.decay),
         )
-        table.add_row(name, number, *(f"{100 * figure:.1f}" for figure in figures))
-    console = Console(highlight=False)
-    console.print(table)
+        rows.append((name, number, *(f"{100 * metric:.1f}" for metric in metrics)))
+    names = ("J&F", "J", "recall", "decay", "F", "recall", "decay")
+    print_table(("sequence", "object", *names), rows, right=names, last_apart=True)
     if evaluation.seconds is not None:
         each = evaluation.seconds / evaluation.num_frames
-        console.print(f"{evaluation.num_frames} frames, {each:.2f} s each (without scoring)")
+        plain_console().print(f"{evaluation.num_frames} frames, {each:.2f} s per frame (without scoring)")

@@ -10,16 +10,16 @@ from rich.table import Table
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A released name, or a file or folder of weights.")],
-    target: Annotated[Path, typer.Argument(help="The file to make: its suffix, .pt2 or .onnx, is the format.")],
-    frames: Annotated[int | None, typer.Option(help="Frames of a clip; the model's own if not given.")] = None,
+    model: Annotated[str, typer.Argument(help="Released name, or folder or file of weights.")],
+    output: Annotated[Path, typer.Argument(help="The file to write; its suffix, .pt2 or .onnx, is the format.")],
+    frames: Annotated[int | None, typer.Option(help="Frames per clip.", show_default="the model's own")] = None,
     size: Annotated[
-        int | None, typer.Option(help="Height and width of a clip, in pixels; the model's own if not given.")
+        int | None, typer.Option(help="Height and width of a clip, in pixels.", show_default="the model's own")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="A text file of class names, one a line, stored in the exported file.")
+        Path | None, typer.Option(help="Text file of class names, one per line, to store in the exported file.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write a model as torch.export (.pt2) or ONNX (.onnx), checked against PyTorch.
@@ -37,25 +37,25 @@ def export(
     """
     from dataclasses import replace
 
-    from motionformer.cli.convert import read_labels
+    from motionformer.cli.options import read_class_names
     from motionformer.errors import ExportError
     from motionformer.export import export_model
     from motionformer.export.write import find_format
     from motionformer.weights import load_model
 
-    find_format(target)
-    if target.exists() and not overwrite:
-        raise ExportError(f"{target} is already there: choose another name, or add --overwrite.")
+    find_format(output)
+    if output.exists() and not overwrite:
+        raise ExportError(f"{output} exists: choose another name, or add --overwrite.")
     err = Console(stderr=True)
     with err.status("loading") as status:
         network = load_model(model, frames=frames, size=size)
         if labels is not None:
-            names = read_labels(labels, network.config.num_classes)
+            names = read_class_names(labels, network.config.num_classes)
             network.config = replace(network.config, labels=names)
         status.update("tracing, writing and checking")
-        report = export_model(network, target)
+        report = export_model(network, output)
     if as_json:
-        found = {
+        values = {
             "path": str(report.path),
             "sidecar": str(report.sidecar),
             "bytes": report.size,
@@ -64,7 +64,7 @@ def export(
             "largest_output": report.agreement.largest_output,
             "differences": report.agreement.differences,
         }
-        print(json.dumps(found, indent=2))
+        print(json.dumps(values, indent=2))
         return
     table = Table(title="difference from PyTorch", title_justify="left")
     table.add_column("clips")
@@ -74,7 +74,7 @@ def export(
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     console.print(
-        f"largest of all: {report.agreement.largest:.1e}, allowed {report.agreement.tolerance:g}; "
+        f"largest: {report.agreement.largest:.1e}, allowed {report.agreement.tolerance:g}; "
         f"outputs reach {report.agreement.largest_output:.2g}"
     )
     console.print(f"written: {report.path} ({report.size / 1e6:.1f} MB), {report.sidecar}")

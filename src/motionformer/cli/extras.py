@@ -1,5 +1,7 @@
-"""How to get what an extra of this package brings. Not by the package's name: nothing is published under it, and what
-somebody publishes under it one day is not this."""
+"""Which extra of this package a missing dependency belongs to, and the command that installs it.
+
+Never by the package's bare name: it is not on a package index, and what is published there one day may be another.
+"""
 
 import json
 import shlex
@@ -8,6 +10,21 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 PACKAGE = "motionformer"
+EXTRA_OF = {
+    "lightning": "train",
+    "torchmetrics": "train",
+    "omegaconf": "train",
+    "tensorboard": "train",
+    "matplotlib": "train",
+    "jinja2": "train",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "PIL": "serve",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
+}
+"""By the name of the module that could not be imported."""
 
 
 def install_command(extra: str) -> str:
@@ -20,17 +37,22 @@ def install_command(extra: str) -> str:
         Of a checkout: `pip install -c constraints.txt -e '/path[train]'`. Of a wheel, an address or a repository: that
         again (PEP 508's `name @ address`). Otherwise, or where that file is gone: the packages by their own names.
     """
-    return _of_source(extra, _source()) or _shell("pip", "install", *requirements_of(extra))
+    needed = requirements_of(extra) or [module for module, of in EXTRA_OF.items() if of == extra]
+    return _of_source(extra, _source()) or shlex.join(["pip", "install", *needed])
 
 
 def requirements_of(extra: str) -> list[str]:
     """What the extra asks for, as names and versions of other packages; of extras that it consists of, theirs."""
-    from importlib.metadata import requires
+    from importlib.metadata import PackageNotFoundError, requires
 
     from packaging.requirements import Requirement
 
     found: dict[str, None] = {}
-    for requirement in map(Requirement, requires(PACKAGE) or []):
+    try:
+        listed = requires(PACKAGE) or []
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return []
+    for requirement in map(Requirement, listed):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
             continue
@@ -44,11 +66,11 @@ def requirements_of(extra: str) -> list[str]:
 @cache
 def _source() -> dict[str, object]:
     """Where pip installed this package from (PEP 610); empty where it does not say."""
-    from importlib.metadata import distribution
+    from importlib.metadata import PackageNotFoundError, distribution
 
     try:
         found = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
-    except ValueError:
+    except (PackageNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -64,12 +86,8 @@ def _of_source(extra: str, source: dict[str, object]) -> str | None:
     if isinstance(folder, dict) and local is not None:
         constraints = local / "constraints.txt"
         pinned = ["-c", str(constraints)] if constraints.is_file() else []
-        return _shell("pip", "install", *pinned, *(["-e"] if folder.get("editable") else []), f"{local}[{extra}]")
+        return shlex.join(["pip", "install", *pinned, *(["-e"] if folder.get("editable") else []), f"{local}[{extra}]"])
     if isinstance(version, dict):
         url = f"{version.get('vcs', 'git')}+{url}@{version.get('commit_id', 'HEAD')}"
     part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
-    return _shell("pip", "install", f"{PACKAGE}[{extra}] @ {url}{part}")
-
-
-def _shell(*words: str) -> str:
-    return shlex.join(words)
+    return shlex.join(["pip", "install", f"{PACKAGE}[{extra}] @ {url}{part}"])

@@ -1,19 +1,17 @@
 """`motionformer info`: what a model is and what it costs, before anything is trained or downloaded."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
-from motionformer.cli.options import Attention
+from motionformer.cli.options import Attention, JsonOption
+from motionformer.cli.report import plain_console, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
     from motionformer.models import ModelConfig
 
-SAMPLING = {
+_OWN = "the model's own"
+_SAMPLING = {
     "uniform": "uniform protocol: exact stride, antialiased, square pixels",
     "released": "released protocol: as the authors' programs read videos (docs/fidelity.md)",
 }
@@ -23,20 +21,27 @@ def info(
     model: Annotated[
         str | None, typer.Argument(help="A variant, a released name, or a folder or file of weights.")
     ] = None,
-    frames: Annotated[
-        int | None, typer.Option(min=1, help="Frames of a clip; this and the next six: the model's own unless said.")
+    frames: Annotated[int | None, typer.Option(min=1, help="Frames per clip.", show_default=_OWN)] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Height and width of a clip, in pixels.", show_default=_OWN)
     ] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Height and width of a clip, in pixels.")] = None,
-    tubelet: Annotated[int | None, typer.Option(min=1, help="Frames of a token: 1 is square, 2 cubic tokens.")] = None,
+    tubelet: Annotated[
+        int | None, typer.Option(min=1, help="Frames per token: 1 is square, 2 cubic tokens.", show_default=_OWN)
+    ] = None,
     attention: Attention = None,
-    attend: Annotated[
+    kernel: Annotated[
         str | None,
-        typer.Option(help="Attention kernel: exact, norm_st, orthoformer, nystrom, performer or a registered one."),
+        typer.Option(
+            help="Attention kernel: exact, norm_st, orthoformer, nystrom, performer or a registered one.",
+            show_default=_OWN,
+        ),
     ] = None,
-    prototypes: Annotated[int | None, typer.Option(min=1, help="Prototypes or landmarks of an approximation.")] = None,
-    classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.")] = None,
-    batch: Annotated[int, typer.Option(help="Clips in a batch, for the memory figures.", min=1)] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    prototypes: Annotated[
+        int | None, typer.Option(min=1, help="Prototypes or landmarks of an approximation.", show_default=_OWN)
+    ] = None,
+    classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.", show_default=_OWN)] = None,
+    batch_size: Annotated[int, typer.Option(help="Clips per batch, for the memory estimates.", min=1)] = 1,
+    as_json: JsonOption = False,
 ) -> None:
     """What a model is and what it costs: parameters, multiply-adds, memory.
 
@@ -49,7 +54,7 @@ def info(
 
         motionformer info motionformer-base
 
-        motionformer info motionformer-base --frames 32 --size 336 --attend orthoformer --prototypes 64
+        motionformer info motionformer-base --frames 32 --size 336 --kernel orthoformer --prototypes 64
 
         motionformer info k400_motionformer_224_16x4 --json
     """
@@ -67,21 +72,21 @@ def info(
     if attention is not None:
         changes["attention"] = attention
     config = adapt_config(_find_config(model), num_classes=classes, frames=frames, size=size, **changes)
-    if attend is not None or prototypes is not None:
-        choice = attend or config.attend.kind
+    if kernel is not None or prototypes is not None:
+        choice = kernel or config.kernel.kind
         config = replace(
             config,
-            attend=replace(config.attend, kind=choice, num_prototypes=prototypes or config.attend.num_prototypes),
+            kernel=replace(config.kernel, kind=choice, num_prototypes=prototypes or config.kernel.num_prototypes),
         )
     try:
-        cost = measure(config, batch)
+        cost = measure(config, batch_size)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     extra = released_parameters(config)
     report = {
         "model": model,
         "attention": config.attention,
-        "attend": config.attend.kind,
+        "kernel": config.kernel.kind,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
         "protocol": config.input.protocol,
         "grid": list(config.grid),
@@ -90,15 +95,15 @@ def info(
         "parameters_released": cost.parameters + sum(extra.values()),
         "not_carried": extra,
         "gmacs_paper": _paper_gmacs(config),
-        "gmacs": round(cost.macs / batch / 1e9, 3),
-        "batch": batch,
+        "gmacs": round(cost.macs / batch_size / 1e9, 3),
+        "batch_size": batch_size,
         "weight_bytes": cost.weight_bytes,
         "inference_bytes": cost.inference_bytes,
         "training_step_bytes": cost.training_bytes,
         "training_total_bytes": cost.training_total_bytes,
     }
     if as_json:
-        print(json.dumps({**report, "config": config.to_dict()}, indent=2))
+        print_json({**report, "config": config.to_dict()})
     else:
         _print_report(report)
 
@@ -132,27 +137,27 @@ def _find_config(model: str) -> "ModelConfig":
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    table = Table(title=report["model"], show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column()
     spec, grid = report["input"], report["grid"]
-    table.add_row("attention", f"{report['attention']}, {report['attend']}")
-    table.add_row("clip", f"{spec['frames']} frames of {spec['height']} × {spec['width']}")
-    table.add_row("sampling", SAMPLING[report["protocol"]])
-    table.add_row("tokens", f"{report['tokens']:,} ({grid[0]} frames of {grid[1]} × {grid[2]}, and prefix)")
-    table.add_row("parameters", f"{report['parameters'] / 1e6:.1f} M")
-    if report["not_carried"]:
-        table.add_row("  in the release", f"{report['parameters_released'] / 1e6:.1f} M; not carried here:")
-        for reason, count in report["not_carried"].items():
-            table.add_row("", f"{count / 1e6:.3f} M  {reason}")
-    table.add_row("multiply-adds", f"{report['gmacs']:.2f} G as computed here")
     stated = "not stated" if report["gmacs_paper"] is None else f"{report['gmacs_paper']:.2f} G"
-    table.add_row("", f"{stated} by the paper's convention")
-    table.add_row("memory", f"weights {_mega(report['weight_bytes'])}, float32, batch {report['batch']}:")
-    table.add_row("", f"forward pass {_mega(report['inference_bytes'])} more")
-    table.add_row("", f"training step {_mega(report['training_step_bytes'])} more (activations and gradients)")
-    table.add_row("", f"training in all {_mega(report['training_total_bytes'])}, with AdamW's moments")
-    Console().print(table)
+    facts = [
+        ("attention", f"{report['attention']}, {report['kernel']}"),
+        ("clip", f"{spec['frames']} frames of {spec['height']} × {spec['width']}"),
+        ("sampling", _SAMPLING[report["protocol"]]),
+        ("tokens", f"{report['tokens']:,} ({grid[0]} frames of {grid[1]} × {grid[2]}, and prefix)"),
+        ("parameters", f"{report['parameters'] / 1e6:.1f} M"),
+    ]
+    if report["not_carried"]:
+        facts.append(("  in the release", f"{report['parameters_released'] / 1e6:.1f} M; not carried here:"))
+        facts += [("", f"{count / 1e6:.3f} M  {reason}") for reason, count in report["not_carried"].items()]
+    facts += [
+        ("multiply-adds", f"{report['gmacs']:.2f} G as computed here"),
+        ("", f"{stated} by the paper's convention"),
+        ("memory", f"weights {_mega(report['weight_bytes'])}, float32, batch size {report['batch_size']}:"),
+        ("", f"forward pass {_mega(report['inference_bytes'])} more"),
+        ("", f"training step {_mega(report['training_step_bytes'])} more (activations and gradients)"),
+        ("", f"training in all {_mega(report['training_total_bytes'])}, with AdamW's moments"),
+    ]
+    print_facts(facts, title=report["model"])
 
 
 def _list_models(as_json: bool) -> None:
@@ -164,7 +169,7 @@ def _list_models(as_json: bool) -> None:
         {
             "model": name,
             "attention": c.attention,
-            "attend": c.attend.kind,
+            "kernel": c.kernel.kind,
             "time": c.time,
             "dim": c.dim,
             "depth": c.depth,
@@ -175,21 +180,22 @@ def _list_models(as_json: bool) -> None:
         for name, c in VARIANTS.items()
     ]
     if as_json:
-        print(json.dumps({"models": rows, "released": list(RELEASED)}, indent=2))
+        print_json({"models": rows, "released": list(RELEASED)})
         return
-    table = Table(title="models", title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in ("model", "attention", "width\n× depth", "clip"):
-        table.add_column(column, no_wrap=column != "attention")  # what is left of 80 columns is enough for its words
-    table.add_column("GMACs", justify="right", no_wrap=True)
-    for row in rows:
-        how = ", ".join(str(part) for part in (row["attention"], row["attend"]) if part != "exact")
-        shape, clip = f"{row['dim']} × {row['depth']}", f"{row['frames']} × {row['size']} px"
-        table.add_row(str(row["model"]), how, shape, clip, f"{row['gmacs_paper']:,.2f}")
-    console = Console()
-    console.print(table)
-    console.print(
-        "GMACs: billions of multiply-adds a clip by the paper's convention; `info MODEL` says what runs here."
-    )
+    listed = [
+        (
+            str(row["model"]),
+            ", ".join(str(part) for part in (row["attention"], row["kernel"]) if part != "exact"),
+            f"{row['dim']} × {row['depth']}",
+            f"{row['frames']} × {row['size']} px",
+            f"{row['gmacs_paper']:,.2f}",
+        )
+        for row in rows
+    ]
+    columns = ("model", "attention", "width\n× depth", "clip", "GMACs")
+    print_table(columns, listed, title="models", right=("GMACs",), wrap=("attention",), compact=True)
+    console = plain_console()
+    console.print("GMACs: billions of multiply-adds per clip by the paper's convention; `info MODEL` counts what runs.")
     console.print("released weights: " + ", ".join(RELEASED))
 
 

@@ -1,21 +1,88 @@
-"""Options that several commands share: the device, the attention scheme, and those of a tracker of objects."""
+"""Options with one spelling in all commands, what they mean, and old spellings that are still accepted."""
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     import torch
 
-    from motionformer.tracking.tracker import Tracker
+    from motionformer.tracking import Tracker
+
+ModelOption = Annotated[str, typer.Option("--model", "-m", help="Released name, file, or folder of weights.")]
+BatchSizeOption = Annotated[int, typer.Option("--batch-size", min=1, help="Clips per forward pass.")]
+NumWorkersOption = Annotated[int, typer.Option("--num-workers", min=0, help="Processes that decode videos.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.")]
+PrecisionOption = Annotated[
+    Literal["32", "bf16", "16"], typer.Option("--precision", help="Of the model's arithmetic: 32, bf16 or 16.")
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run of the same command.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+ProtocolOption = Annotated[
+    Literal["uniform", "released"] | None,
+    typer.Option(
+        "--protocol", help="How clips are sampled and resized, docs/fidelity.md.", show_default="the weights' own"
+    ),
+]
+SampleByOption = Annotated[
+    Literal["time", "frames"] | None,
+    typer.Option(
+        "--sample-by",
+        help="What a clip's stride counts: time (frames at the model's rate; slow videos repeat some), or frames (the"
+        " video's own).",
+        show_default="the weights' own",
+    ),
+]
+
+Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
+KindOption = Annotated[Kind, typer.Option("--kind", help="Layout of the data.")]
+RootOption = Annotated[Path | None, typer.Option("--root", help="Folder of the videos, if not that of the list.")]
+SplitOption = Annotated[str | None, typer.Option("--split", help="train, val or test, where DATA holds several.")]
+ClassesOption = Annotated[
+    Path | None, typer.Option("--classes", exists=True, help="File with the class names, in order.")
+]
+MissingOption = Annotated[Literal["error", "drop"], typer.Option("--missing", help="Listed videos that are not there.")]
+
+RENAMED = {
+    "--batch": "--batch-size",
+    "--workers": "--num-workers",
+    "--out": "--output",
+    "--attend": "--kernel",
+    "--from": "--init-from",
+    "--at": "--point",
+    "--masks": "--output",
+}
+"""Spellings of 0.1; accepted until 0.3."""
 
 
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
+class CommandGroup(TyperGroup):
+    """Commands that accept the option names of 0.1, with a warning that names the new one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        known = {option for parameter in getattr(command, "params", ()) for option in parameter.opts}
+        return name, command, list(_rename(rest, known))
+
+
+def _rename(words: list[str], known: set[str]) -> Iterator[str]:
+    for index, word in enumerate(words):
+        if word == "--":
+            yield from words[index:]
+            return
+        option, equals, value = word.partition("=")
+        new = RENAMED.get(option)
+        if new is None or option in known or new not in known:
+            yield word
+            continue
+        typer.secho(f"warning: {option} is deprecated and will be removed in 0.3; use {new}.", fg="yellow", err=True)
+        yield new + equals + value
 
 
 def find_device(name: str) -> "torch.device":
@@ -36,67 +103,102 @@ def find_device(name: str) -> "torch.device":
     return found
 
 
-class AffinityName(str, Enum):
-    """What of a model is compared."""
+def check_seconds(value: float | None, option: str) -> None:
+    """Before anything is loaded: a finite time above zero."""
+    if value is not None and not 0 < value < float("inf"):
+        raise typer.BadParameter(f"{value:g} is not a number of seconds above 0.", param_hint=option)
 
-    features = "features"
-    attention = "attention"
+
+def read_class_names(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
+    """Class names, one per line; as many as there are classes."""
+    from motionformer.errors import MotionformerError
+
+    try:
+        names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise MotionformerError(f"{path}: cannot be read as class names ({error}).") from error
+    if len(names) != num_classes:
+        raise MotionformerError(f"{path}: {len(names)} names for {num_classes} classes.")
+    return names
+
+
+def _check_registered(name: str | None) -> str | None:
+    """Looked up when given, not offered as fixed choices: `--help` waits for no PyTorch and no module of others."""
+    if name is not None:
+        from motionformer.attention import SCHEMES
+
+        try:
+            SCHEMES[name]
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+    return name
+
+
+Attention = Annotated[
+    str | None,
+    typer.Option(
+        "--attention",
+        callback=_check_registered,
+        help="Attention scheme: trajectory, joint, divided, or a registered one.",
+        show_default="trajectory, or the weights' own",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerOptions:
-    """What was asked for; each field is an option of the command line."""
+    """Options of commands that track objects; each field is one."""
 
     model: Annotated[
         str,
         typer.Option(
-            help="Weights (folder, file, released name), a variant (random weights), or: copy (the first mask)."
+            "--model",
+            "-m",
+            help="Weights (folder, file, released name), a variant (random weights), or: copy (the first mask).",
         ),
     ]
     from_image: Annotated[bool, typer.Option("--from-image", help="The weights are an image transformer's.")] = False
     clip: Annotated[
         int | None,
-        typer.Option(min=1, help="Frames the model sees at once.", show_default="its own; image weights 1"),
+        typer.Option(min=1, help="Frames per clip.", show_default="the model's own; image weights 1"),
     ] = None
-    height: Annotated[int, typer.Option(min=16, help="Height at which the model sees frames, in pixels.")] = 480
-    affinity: Annotated[AffinityName, typer.Option(help="Compare tokens, or queries with keys of the attention.")] = (
-        AffinityName.features
-    )
-    block: Annotated[int, typer.Option(help="Whose tokens or attention; -1 is the last block.")] = -1
+    height: Annotated[int, typer.Option(min=16, help="Height of the model's input, in pixels.")] = 480
+    affinity: Annotated[
+        Literal["features", "attention"], typer.Option(help="Compare tokens, or queries with keys of the attention.")
+    ] = "features"
+    block: Annotated[int, typer.Option(help="Block whose tokens or attention are compared; -1 is the last.")] = -1
     context: Annotated[int, typer.Option(min=0, help="Latest frames that give labels, beside the first.")] = 7
-    radius: Annotated[int, typer.Option(min=0, help="Reach of the neighbourhood in tokens; 0 is the whole frame.")] = 12
-    top_k: Annotated[int, typer.Option(min=0, help="Tokens that give a label; 0 is all.")] = 5
+    radius: Annotated[int, typer.Option(min=0, help="Radius of the neighbourhood in tokens; 0 is the whole frame.")] = (
+        12
+    )
+    top_k: Annotated[int, typer.Option(min=0, help="Nearest neighbours per token; 0 is all.")] = 5
     temperature: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="Of the softmax.", show_default="0.1 for features, 1 for attention"),
+        typer.Option(min=1e-6, help="Temperature of the softmax.", show_default="0.1 for features, 1 for attention"),
     ] = None
     stretch: Annotated[
         bool,
         typer.Option(
-            help="Stretch every label to 0 … 1 before they are compared; without it, what has left stays away."
+            help="Normalise every label map to 0 … 1 before the argmax; without it, an object that left does"
+            " not come back."
         ),
     ] = True
-    seed: Annotated[int, typer.Option(help="Of random weights.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of random weights.")] = 0
     device: DeviceOption = "auto"
 
     def build(self) -> "Tracker":
-        """The tracker that they describe."""
-        from motionformer.tracking.features import AttentionReadout, ClipFeatures, Readout, TokenReadout
-        from motionformer.tracking.propagation import Affinity
-        from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone
+        from motionformer.tracking import make_tracker
 
-        if self.model == "copy":
-            return CopyFirst()
-        by_features = self.affinity is AffinityName.features
-        readout: Readout = TokenReadout(self.block) if by_features else AttentionReadout(self.block)
-        place = find_device(self.device)
-        backbone = open_backbone(self.model, from_image=self.from_image, clip=self.clip, seed=self.seed).to(place)
         try:
-            features = ClipFeatures(backbone, readout, clip=self.clip, height=self.height)
+            return make_tracker(self.model, **self.arguments())
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        how = Affinity(self.radius or None, self.top_k or None, self.temperature or readout.default.temperature)
-        return LabelPropagation(features, how, self.context, self.stretch)
+
+    def arguments(self) -> dict[str, Any]:
+        """Of `make_tracker`, beside the model."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "model"}
+        given |= {"radius": self.radius or None, "top_k": self.top_k or None}
+        return given | {"device": None if self.model == "copy" else find_device(self.device)}
 
 
 def with_tracker_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -117,25 +219,3 @@ def with_tracker_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in merged}
     return run
-
-
-def _is_registered(name: str | None) -> str | None:
-    """Looked up when given, not offered as fixed choices: `--help` waits for no PyTorch and no module of others."""
-    if name is not None:
-        from motionformer.attention import SCHEMES
-
-        try:
-            SCHEMES[name]
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-    return name
-
-
-Attention = Annotated[
-    str | None,
-    typer.Option(
-        callback=_is_registered,
-        help="Who attends to whom: trajectory, joint, divided, or a registered scheme. Default: trajectory, or the "
-        "weights' own.",
-    ),
-]

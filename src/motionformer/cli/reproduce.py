@@ -2,19 +2,26 @@
 
 import shlex
 import sys
-from enum import Enum
+import time
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from motionformer.cli.options import JsonOption
+from motionformer.cli.report import plain_console, print_json, print_table
+
+if TYPE_CHECKING:
+    from motionformer.experiments.tables import Experiment
+    from motionformer.experiments.tables.outcome import Outcome
 
 REPRODUCE_HELP = """Run a table or figure of the paper; without a name, list them.
 
 `--scale cpu` is the same comparison on what is built in, with a tiny model: minutes to hours on a processor. With
 `--data` it is made on your own: class folders of videos (t2 to a3), a DAVIS folder (a6), a folder with files of Long
-Range Arena (t5). `--scale paper` is the
-original: the published recipes (`data.train=… data.val=…`), tasks (t5: `--data FOLDER`) and weights.
-A killed experiment resumes where it stopped; what is finished is not done again.
+Range Arena (t5). `--scale paper` is the original: the published recipes (`data.train=… data.val=…`), tasks (t5:
+`--data FOLDER`) and weights. A killed experiment resumes; finished runs are not repeated.
 
 **Examples**
 
@@ -34,105 +41,78 @@ A killed experiment resumes where it stopped; what is finished is not done again
 """
 
 
-class ScaleName(str, Enum):
-    """How large."""
-
-    cpu = "cpu"
-    paper = "paper"
-
-
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Of the experiment: t4, a1 …")] = None,
     changes: Annotated[list[str] | None, typer.Argument(help="key=value …", metavar="[KEY=VALUE]...")] = None,
-    scale: Annotated[ScaleName, typer.Option(help="This machine's, or the original.")] = ScaleName.cpu,
+    scale: Annotated[Literal["cpu", "paper"], typer.Option(help="Scale of this machine, or the original.")] = "cpu",
     data: Annotated[Path | None, typer.Option(exists=True, help="Your own data instead of what is built in.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of every row.")] = 3,
-    rows: Annotated[str, typer.Option(help="Only rows whose name holds this text.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per row.")] = 3,
+    rows: Annotated[str, typer.Option(help="Only rows whose name contains this text.")] = "",
     processes: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads of a run; 0: all.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/reproduce"),
-    collect_only: Annotated[bool, typer.Option("--collect", help="Train nothing: the table of what is there.")] = False,
-    page: Annotated[Path | None, typer.Option(help="Write reproduction.md into this folder of docs, and stop.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome, or the list, as JSON.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads per run; 0 is all.")] = 0,
+    output: Annotated[Path, typer.Option(help="Folder of runs and tables.")] = Path("runs/reproduce"),
+    collect_only: Annotated[bool, typer.Option("--collect", help="Train nothing: collect finished runs.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write reproduction.md into this folder of docs, and exit.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    from rich.console import Console
+    from motionformer.experiments.tables import find_experiment
 
-    from motionformer.experiments.tables.experiments import find_experiment
-
-    console = Console()
     if page is not None:
-        from motionformer.experiments.tables.page import write_page
+        from motionformer.experiments.tables.report import write_page
 
-        console.print(str(write_page(page)), soft_wrap=True, highlight=False)
+        print(write_page(page))
         return
     if name is None:
-        _list(console, as_json)
+        _list(as_json)
         return
     experiment = find_experiment(name)
-    from motionformer.experiments.tables.card import write_outcome
     from motionformer.experiments.tables.outcome import Request
+    from motionformer.experiments.tables.report import write_outcome
     from motionformer.experiments.tables.studies import run_experiment
 
     request = Request(
-        out,
-        "cpu" if scale is ScaleName.cpu else "paper",
-        seeds,
-        rows,
-        data,
-        tuple(changes or ()),
-        processes,
-        threads,
-        not collect_only,
-        shlex.join(["motionformer", *sys.argv[1:]]).replace(" --collect", ""),
-        _Teller(),
+        output,
+        scale=scale,
+        seeds=seeds,
+        rows=rows,
+        data=data,
+        changes=tuple(changes or ()),
+        processes=processes,
+        threads=threads,
+        train=not collect_only,
+        command=shlex.join(["motionformer", *sys.argv[1:]]).replace(" --collect", ""),
+        tell=partial(_print_progress, time.monotonic()),
     )
     outcome = run_experiment(experiment, request)
-    files = write_outcome(experiment, outcome, out)
-    _show(experiment, outcome, files, console, as_json)
+    _show(experiment, outcome, write_outcome(experiment, outcome, output), as_json)
 
 
-class _Teller:
-    """Says what is done, with the time since the start."""
-
-    def __init__(self) -> None:
-        import time
-
-        self._now, self._started = time.monotonic, time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        typer.echo(f"{self._now() - self._started:6.0f} s  {line}", err=True)
+def _print_progress(started: float, line: str) -> None:  # picklable: other processes call it too
+    typer.echo(f"{time.monotonic() - started:6.0f} s  {line}", err=True)
 
 
-def _show(experiment: Any, outcome: Any, files: list[Path], console: Any, as_json: bool) -> None:
-    import json
-
+def _show(experiment: "Experiment", outcome: "Outcome", files: list[Path], as_json: bool) -> None:
     from rich.markdown import Markdown
 
-    from motionformer.experiments.tables.card import to_markdown
+    from motionformer.experiments.tables.report import to_markdown
 
     if as_json:
-        print(json.dumps(outcome.to_dict(), indent=1))
+        print_json(outcome.to_dict())
         return
-    console.print(f"{experiment.id}: {experiment.title}. {outcome.about}.", highlight=False)
+    console = plain_console()
+    console.print(f"{experiment.id}: {experiment.title}. {outcome.about}.")
     console.print(Markdown(to_markdown(outcome)))
-    console.print("\n".join(map(str, files)), soft_wrap=True, highlight=False)
+    console.print("\n".join(map(str, files)))
 
 
-def _list(console: Any, as_json: bool) -> None:
-    import json
-
-    from rich.table import Table
-
-    from motionformer.experiments.tables.experiments import EXPERIMENTS
+def _list(as_json: bool) -> None:
+    from motionformer.experiments.tables import EXPERIMENTS
 
     listed = []
     for one in EXPERIMENTS.values():
         here = one.here or (f"{len(one.cpu)} rows" if one.cpu else "recipes only: --scale paper")
         listed.append({"id": one.id, "title": one.title, "here": here, "needs": one.needs})
     if as_json:
-        print(json.dumps(listed, indent=1))
-        return
-    table = Table("", "what", "here", "original needs")
-    for values in listed:
-        table.add_row(*values.values())
-    console.print(table)
+        print_json(listed)
+    else:
+        print_table(("", "what", "here", "original needs"), [tuple(row.values()) for row in listed])

@@ -1,71 +1,63 @@
 """`motionformer trace`: where a model looks in a clip."""
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from motionformer.cli.many import ProtocolOption, protocol_value
+from motionformer.cli.options import DeviceOption, JsonOption, ModelOption, ProtocolOption, find_device
 
 if TYPE_CHECKING:
     from motionformer.trace import Trace
 
 
-class ScaleName(str, Enum):
-    """What the heat is measured against."""
-
-    relative = "relative"
-    absolute = "absolute"
-
-
-class What(str, Enum):
-    """What to show."""
-
-    trajectory = "trajectory"
-    class_token = "class-token"
-    rollout = "rollout"
-    gradcam = "gradcam"
-
-
 TRACE_HELP = """Show where a model looks: the trajectory of a point, or what the class is seen in.
 
-CLIP is a video file, a folder of frames, or a built-in clip such as `motion:hard/12`, whose object is followed unless
-`--at` says otherwise and whose true path is drawn beside the expected one. `--frame` is a frame of the video, from 0;
-the model's clip is placed around it. `--out` says by its suffix what is written: png, pdf or svg (filmstrip), gif or
-mp4 (clip), json (everything). A map that is near uniform has no path: none is drawn, and the table, the pictures and
-the JSON say so.
+VIDEO is a video file, a folder of frames, or a built-in clip such as `motion:hard/12`, whose object is the default of
+`--point` and whose true path is drawn too. `--frame` is a frame of the video, from 0; the model's clip is sampled
+around it. The suffix of `--output` is the format: png, pdf or svg (filmstrip), gif or mp4 (clip), json (everything).
+A map that is near uniform has no path: none is drawn, and the table, the pictures and the JSON state it.
 
 **Examples**
 
-    motionformer trace clip.mp4 --model k400_motionformer_224_16x4 --at 160,120 --frame 45 --out trace.png
+    motionformer trace clip.mp4 --model k400_motionformer_224_16x4 --point 160,120 --frame 45 --output trace.png
 
-    motionformer trace clip.mp4 --model my-model --at 160,120 --layer all --head 3 --out trace.gif --out trace.json
+    motionformer trace clip.mp4 --model my-model --point 160,120 --layer all --head 3 -o trace.gif -o trace.json
 
-    motionformer trace motion:hard/12 --model trajectory/ --compare joint/ --compare divided/ --out three.png
+    motionformer trace motion:hard/12 --model trajectory/ --compare joint/ --compare divided/ --output three.png
 
-    motionformer trace clip.mp4 --model my-model --what gradcam --label "playing tennis" --out evidence.png
+    motionformer trace clip.mp4 --model my-model --what gradcam --label "playing tennis" --output evidence.png
 
-    motionformer trace clip.mp4 --model my-model --what class-token --scale absolute --out class.png
+    motionformer trace clip.mp4 --model my-model --what class-token --scale absolute --output class.png
 """
 
 
 def trace(
-    clip: Annotated[str, typer.Argument(help="Video, folder of frames, or motion:LEVEL/NUMBER.", show_default=False)],
-    model: Annotated[str, typer.Option(help="A released name, or a folder or file of weights.", show_default=False)],
-    out: Annotated[list[Path] | None, typer.Option(help="File to write; may be given several times.")] = None,
-    at: Annotated[str | None, typer.Option(metavar="X,Y", help="The point to follow, in pixels of the frame.")] = None,
-    frame: Annotated[int | None, typer.Option(help="Frame of the video that the point is in; else the middle.")] = None,
+    video: Annotated[str, typer.Argument(help="Video, folder of frames, or motion:LEVEL/NUMBER.", show_default=False)],
+    model: ModelOption,
+    output: Annotated[
+        list[Path] | None, typer.Option("--output", "-o", help="File to write; may be given several times.")
+    ] = None,
+    point: Annotated[str | None, typer.Option(metavar="X,Y", help="The query, in pixels of the frame.")] = None,
+    frame: Annotated[
+        int | None, typer.Option(help="Frame of the video that the point is in.", show_default="middle of the clip")
+    ] = None,
     layer: Annotated[str, typer.Option(help="last, all, mean, or a number from 0.")] = "last",
     head: Annotated[str, typer.Option(help="mean, all, or a number from 0.")] = "mean",
-    what: Annotated[What, typer.Option(help="What to show.")] = What.trajectory,
-    label: Annotated[str | None, typer.Option(help="Class for gradcam, by name or number; else the predicted.")] = None,
+    what: Annotated[
+        Literal["trajectory", "class-token", "rollout", "gradcam"], typer.Option(help="What to show.")
+    ] = "trajectory",
+    label: Annotated[
+        str | None, typer.Option(help="Class for gradcam, by name or number.", show_default="the predicted one")
+    ] = None,
     protocol: ProtocolOption = None,
     scale: Annotated[
-        ScaleName, typer.Option(help="Heat up to the largest weight, or from a uniform map to 16 times it.")
-    ] = ScaleName.relative,
+        Literal["relative", "absolute"],
+        typer.Option(help="Heat up to the largest weight, or from a uniform map to 16 times it."),
+    ] = "relative",
     compare: Annotated[list[str] | None, typer.Option(help="Another model on the same clip; repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print paths and maps as JSON.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     from rich.console import Console
 
@@ -73,25 +65,26 @@ def trace(
     from motionformer.trace import trace as run
     from motionformer.trace.result import check_suffix
 
-    point, files = None if at is None else parse_point(at), out or []
+    query, files = None if point is None else _parse_point(point), output or []
     for path in files:
         check_suffix(path)  # before the work, not after it
     traces = []
-    with Console(stderr=True).status("looking") as status:
+    with Console(stderr=True).status("tracing") as status:
         for source in (model, *(compare or ())):
-            status.update(f"looking with {source}")
+            status.update(f"tracing {source}")
             traces.append(
                 run(
                     source,
-                    clip,
-                    at=point,
+                    video,
+                    query,
                     frame=frame,
                     layer=layer,
                     head=head,
-                    what=what.value,
+                    what=what,
                     label=label,
-                    protocol=protocol_value(protocol),
-                    scale=scale.value,
+                    protocol=protocol,
+                    scale=scale,
+                    device=find_device(device),
                 )
             )
         found = traces[0] if len(traces) == 1 else Comparison(tuple(traces))
@@ -107,12 +100,12 @@ def trace(
         typer.echo(f"written: {path}")
 
 
-def parse_point(text: str) -> tuple[float, float]:
+def _parse_point(text: str) -> tuple[float, float]:
     """`x,y` as two numbers."""
     try:
         x, y = (float(part) for part in text.split(","))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a point; write 160,120.", param_hint="--at") from None
+        raise typer.BadParameter(f"{text!r} is not a point; write 160,120.", param_hint="--point") from None
     return x, y
 
 
@@ -128,7 +121,7 @@ def _print_trace(trace: "Trace") -> None:
         query = trace.query
         what += f" of {query.x:.1f},{query.y:.1f} in frame {trace.clip.numbers[query.frame]}"
     table = Table(title=f"{trace.model}: {what}", title_justify="left", box=SIMPLE_HEAD)
-    for column in ("layer", "head", "frames", "share", "peak", "looks most at", "mean", "±x", "±y"):
+    for column in ("layer", "head", "frames", "share", "peak", "peak at", "mean", "±x", "±y"):
         table.add_column(column, justify="right", no_wrap=True)
     for track in trace.tracks:
         for f in range(len(track.path)):
@@ -136,22 +129,22 @@ def _print_trace(trace: "Trace") -> None:
             numbers = trace.clip.numbers[f * tubelet : (f + 1) * tubelet]
             spread = track.covariance[f].diagonal().sqrt().tolist()
             peak = "{:.1f}, {:.1f}".format(*track.peak[f].tolist()) if track.has_peak[f] else "near uniform"
-            places = [f"{float(track.peakedness[f]):.1%}", peak, "{:.1f}, {:.1f}".format(*track.path[f].tolist())]
-            places += [f"{value:.1f}" for value in spread]
+            cells = [f"{float(track.peakedness[f]):.1%}", peak, "{:.1f}, {:.1f}".format(*track.path[f].tolist())]
+            cells += [f"{value:.1f}" for value in spread]
             frames = "–".join(map(str, sorted({numbers[0], numbers[-1]})))
-            table.add_row(track.layer, track.head, frames, f"{float(track.map.mass[f]):.0%}", *places)
+            table.add_row(track.layer, track.head, frames, f"{float(track.map.mass[f]):.0%}", *cells)
         table.add_section()
     Console().print(table)
     clip = trace.clip
     if len(set(clip.numbers)) < len(clip.numbers):
         typer.echo(
-            f"note: the clip shows frames several times: {len(set(clip.numbers))} of its {len(clip.numbers)} differ. "
-            "The video is slower than the rate at which clips are sampled, or shorter than a clip."
+            f"note: the clip repeats frames: {len(set(clip.numbers))} of its {len(clip.numbers)} differ. "
+            "The frame rate of the video is below the sampling rate, or the video is shorter than a clip."
         )
     if clip.damaged:
-        typer.echo("note: the video is damaged where it was read; `motionformer data check` says where.")
+        typer.echo("note: the video is damaged where it was read; `motionformer data check` reports where.")
     if not all(track.has_peak.all() for track in trace.tracks):
         typer.echo(
             f"near uniform: the peak holds less than {MIN_PEAKEDNESS:.0%} of the frame's map beyond a uniform one, so"
-            " there is no place to name and no path to draw."
+            " there is no position to report and no path to draw."
         )

@@ -1,13 +1,17 @@
-"""`motionformer track`"""
+"""`motionformer track`: objects through a video."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motionformer.cli.options import TrackerOptions, with_tracker_options
+from motionformer.cli.options import JsonOption, TrackerOptions, with_tracker_options
 
-TRACK_HELP = """Follow objects through a video from a mask of its first frame.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TRACK_HELP = """Track objects through a video from a mask of its first frame.
 
 VIDEO is a file or a folder of frames. The mask is a png of the frames' size: object numbers (palette) or 0 and 255.
 
@@ -15,9 +19,9 @@ VIDEO is a file or a folder of frames. The mask is a png of the frames' size: ob
 
     motionformer track dog.mp4 --mask first.png --model dinov2_vits14.safetensors --from-image --overlay tracked.mp4
 
-    motionformer track frames/ --mask first.png --model k400_motionformer_224_16x4 --masks masks --height 336
+    motionformer track frames/ --mask first.png --model k400_motionformer_224_16x4 --output masks --height 336
 
-    motionformer track dog.mp4 --mask first.png --model motion-tiny --masks masks --json
+    motionformer track dog.mp4 --mask first.png --model motion-tiny --output masks --json
 """
 
 
@@ -27,48 +31,55 @@ def track(
     mask: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="The mask of the first frame.")],
     options: TrackerOptions,
     overlay: Annotated[
-        Path | None, typer.Option(help="Write the video with masks: an mp4, or a folder of png.")
+        Path | None, typer.Option(help="Write the video with masks: an mp4, or a folder of png files.")
     ] = None,
-    masks: Annotated[Path | None, typer.Option(help="Write a palette png a frame into this folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was followed, and where, as JSON.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a palette png per frame into this folder.")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     import json
 
     from rich.console import Console
-    from rich.progress import track as with_progress
+    from rich.progress import track as with_bar
 
     from motionformer.errors import VideoError
-    from motionformer.tracking.masks import object_numbers, read_mask
-    from motionformer.tracking.output import check_track_output
-    from motionformer.tracking.tracker import check_first_mask, track_video
-    from motionformer.video import open_video
+    from motionformer.tracking import track as run
 
-    if overlay is None and masks is None:
-        raise typer.BadParameter("say where to write: --overlay tracked.mp4, --masks folder, or both.")
-    check_track_output(video, mask, masks=masks, overlay=overlay)
-    first = read_mask(mask)
-    with open_video(video) as opened:
-        check_first_mask(first, opened, mask)
-        tracker = options.build()
-        there = set(masks.glob("*.png")) if masks is not None else set()
-        running = track_video(opened, first, tracker, masks=masks, overlay=overlay)
-        total, count = opened.metadata.num_frames, 0
-        seen = dict.fromkeys(object_numbers(first), 0)
-        try:
-            for found in with_progress(running, "following", total, console=Console(stderr=True), transient=True):
-                count += 1
-                for number in object_numbers(found):
-                    seen[number] += 1
-        except VideoError:
-            typer.echo(f"{count} of {total} frames were followed before an error; what they gave is kept:", err=True)
-            raise
-    places = {"overlay": overlay, "masks": masks}
-    written = {name: str(place) for name, place in places.items() if place is not None}
+    if overlay is None and output is None:
+        raise typer.BadParameter("give an output: --overlay tracked.mp4, --output folder, or both.")
+    earlier = set(output.glob("*.png")) if output is not None else set()
+    done = total = 0
+
+    def progress(masks: "Iterable[Tensor]", num_frames: int) -> "Iterator[Tensor]":
+        nonlocal done, total
+        total = num_frames
+        for found in with_bar(masks, "tracking", num_frames, console=Console(stderr=True), transient=True):
+            done += 1
+            yield found
+
+    try:
+        found = run(
+            options.model,
+            video,
+            mask,
+            output=output,
+            overlay=overlay,
+            progress=progress,
+            **options.arguments(),
+        )
+    except VideoError:
+        if total:
+            typer.echo(f"{done} of {total} frames were tracked before an error; their masks are kept:", err=True)
+        raise
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    written = {name: str(file) for name, file in (("overlay", overlay), ("masks", output)) if file is not None}
     if as_json:
-        objects = [{"number": number, "frames": frames} for number, frames in seen.items()]
-        typer.echo(json.dumps({"video": str(video), "frames": count, "objects": objects, **written}))
+        objects = [{"number": number, "frames": frames} for number, frames in found.objects.items()]
+        typer.echo(json.dumps({"video": str(video), "frames": done, "objects": objects, **written}))
     else:
-        typer.echo(f"{count} frames: {' and '.join(written.values())}")
-    older = sum(masks is not None and file not in {masks / f"{i:05d}.png" for i in range(count)} for file in there)
+        typer.echo(f"{done} frames: {' and '.join(written.values())}")
+    older = sum(output is not None and file not in {output / f"{i:05d}.png" for i in range(done)} for file in earlier)
     if older:
-        typer.echo(f"{masks} held {older} other png files, which are not of this video.", err=True)
+        typer.echo(f"{output} contains {older} other png files, which do not belong to this video.", err=True)

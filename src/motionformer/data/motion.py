@@ -285,7 +285,7 @@ def write_videos(
     level: str | Level = "easy",
     num_clips: int = 64,
     *,
-    split: Split = "train",
+    split: Split = "test",
     frames: int = 8,
     size: int = 48,
     seed: int = 0,
@@ -295,7 +295,8 @@ def write_videos(
 
     That file holds, for every video by its path inside the folder, its class and the centre of the disc in every
     frame, (x, y) in pixels. `fps` is the rate at which models count their stride, so that a model which was trained
-    on the benchmark sees every frame once. The folder must be new or empty: old clips would be taken for part of it.
+    on the benchmark sees every frame once. Clips of the split `train` are those that models of the benchmark, as
+    `motion-tiny`, have learnt from. The folder must be new or empty: old clips would be taken for part of it.
     """
     if size % 2:
         raise ValueError(f"video frames have even sides; not {size}.")

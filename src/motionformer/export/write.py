@@ -1,68 +1,198 @@
-"""`export_model`: a checked file or none."""
+"""START HERE: `export_model` writes a checked file or none: trace → write → run the file → compare → keep it."""
 
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.export import Dim, ExportedProgram
+
+from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import ExportError
-from motionformer.export.check import BATCHES, TOLERANCE, Agreement, compare
-from motionformer.export.contract import Format
-from motionformer.export.metadata import describe
-from motionformer.export.onnx import Onnx
-from motionformer.export.pt2 import Pt2
-from motionformer.export.trace import output_names, trace_program
-from motionformer.models import Motionformer
+from motionformer.export.formats import FORMATS, Format, Run
+from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.models.motionformer import evaluating
+from motionformer.video.transforms import eval_transform
 
-FORMATS: Mapping[str, Format] = {".pt2": Pt2(), ".onnx": Onnx()}
+_BATCH_SIZES = (1, 2, 3)
+_TOLERANCE = 1e-4
+_MAX_BATCH = 4096  # a program states the range it was traced for; this one is beyond any memory
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Largest absolute differences between file and model.
+
+    Attributes:
+        differences: by kind of input and batch size.
+        tolerance: that was allowed.
+        largest_output: the largest absolute output, for scale.
+    """
+
+    differences: dict[str, float]
+    tolerance: float
+    largest_output: float
+
+    @property
+    def largest(self) -> float:
+        """The largest of all differences."""
+        return max(self.differences.values())
+
+    def __repr__(self) -> str:
+        return f"Agreement(largest {self.largest:.1e} of {self.tolerance:g} allowed, {len(self.differences)} checks)"
 
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how far it is from the model."""
+    """What `export_model` wrote, and how far it is from the model.
+
+    Attributes:
+        path: the exported file.
+        sidecar: its metadata, as JSON.
+        size: of the file, in bytes.
+        agreement: its differences from the model.
+    """
 
     path: Path
     sidecar: Path
     size: int
     agreement: Agreement
 
+    def __repr__(self) -> str:
+        return f"ExportReport({str(self.path)!r}, {self.size / 1e6:.1f} MB, {self.agreement!r})"
+
 
 def export_model(
     model: Motionformer,
-    target: str | Path,
+    output: str | Path,
     *,
-    batches: tuple[int, ...] = BATCHES,
-    tolerance: float = TOLERANCE,
+    batch_sizes: tuple[int, ...] = _BATCH_SIZES,
+    tolerance: float = _TOLERANCE,
 ) -> ExportReport:
-    """Write `model` as `target` (.pt2 or .onnx) and `target`.json, after checking that the file computes the same.
+    """Export a model as a file that runs without this package, after checking that it computes the same.
 
     The batch size stays open; frames and size are those of `model.config.input`. Files appear only when complete and
-    checked; what was at `target` before is replaced then, and not touched otherwise.
+    checked; what was at `output` before is replaced then, and not touched otherwise.
+
+    Args:
+        model: any model; attention kernels without an ONNX operator need .pt2.
+        output: the file to write, .pt2 (`torch.export`) or .onnx; metadata goes to `output`.json beside it.
+        batch_sizes: to compare the file with the model at.
+        tolerance: largest absolute difference of any output.
+
+    Returns:
+        The files, and the differences that were found.
+
+    Raises:
+        ExportError: an unknown suffix, a folder that does not exist, or a file that differs from the model.
+
+    Example:
+        ```python
+        from motionformer import load_model
+        from motionformer.export import export_model
+
+        print(export_model(load_model("motion-tiny"), "tiny.pt2"))
+        ```
     """
-    target = Path(target)
-    form = find_format(target)
-    if not target.parent.is_dir():
-        raise ExportError(f"{target}: there is no folder {target.parent}.")
-    metadata = describe(model.config)
-    sidecar = target.with_name(target.name + ".json")
-    # beside the target: a rename is then one step, and a full disc shows before anything is replaced
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
-        made, beside = Path(folder) / target.name, Path(folder) / sidecar.name
+    output = Path(output)
+    form = find_format(output)
+    if not output.parent.is_dir():
+        raise ExportError(f"{output}: there is no folder {output.parent}.")
+    metadata = _describe(model.config)
+    sidecar = output.with_name(output.name + ".json")
+    # beside the output: a rename is then one step, and a full disc shows before anything is replaced
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=output.parent) as folder:
+        made, beside = Path(folder) / output.name, Path(folder) / sidecar.name
         with evaluating(model):
-            form.write(trace_program(model), made, metadata)
-            agreement = compare(
-                model, form.open(made, output_names(model.config)), batches=batches, tolerance=tolerance
-            )
+            form.write(_trace_program(model), made, metadata)
+            run = form.open(made, _output_names(model.config))
+            agreement = _compare(model, run, batch_sizes=batch_sizes, tolerance=tolerance)
         beside.write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        made.replace(target)
+        made.replace(output)
         beside.replace(sidecar)
-    return ExportReport(target, sidecar, target.stat().st_size, agreement)
+    return ExportReport(output, sidecar, output.stat().st_size, agreement)
 
 
-def find_format(target: Path) -> Format:
-    """The format that the suffix of `target` names."""
-    if target.suffix not in FORMATS:
-        raise ExportError(f"{target}: the name of the file says its format; it ends in {' or '.join(FORMATS)}.")
-    return FORMATS[target.suffix]
+def find_format(output: Path) -> Format:
+    """The format that the suffix of `output` names."""
+    if output.suffix not in FORMATS:
+        raise ExportError(f"{output}: the suffix of the file must be {' or '.join(FORMATS)}.")
+    return FORMATS[output.suffix]
+
+
+def _trace_program(model: Motionformer) -> ExportedProgram:
+    """The graph of `model` in evaluation, for clips of its `config.input` and any batch size."""
+    model.eval()
+    spec = model.config.input
+    parameter = next(model.parameters())
+    clip = torch.zeros(2, 3, spec.frames, spec.height, spec.width, dtype=parameter.dtype, device=parameter.device)
+    with torch.no_grad():
+        return torch.export.export(model, (clip,), dynamic_shapes={"clip": {0: Dim("batch", min=1, max=_MAX_BATCH)}})
+
+
+def _output_names(config: ModelConfig) -> tuple[str, ...]:
+    """`logits`, or the heads by name, or `features` of a model without classes."""
+    if isinstance(config.num_classes, dict):
+        return tuple(config.num_classes)
+    return ("logits",) if config.num_classes else ("features",)
+
+
+def _describe(config: ModelConfig) -> dict[str, Any]:
+    """How to make a clip, and what the outputs mean: plain values, each also a key of the ONNX metadata."""
+    spec = asdict(config.input)
+    return {
+        "inputs": {"clip": ["batch", 3, config.input.frames, config.input.height, config.input.width]},
+        "outputs": list(_output_names(config)),
+        "classes": config.num_classes,
+        "scoring": config.scoring,
+        "labels": None if config.labels is None else list(config.labels),
+        "clip": {key: list(value) if isinstance(value, tuple) else value for key, value in spec.items()},
+        "attention": config.attention,
+        "kernel": config.kernel.kind,
+        "source": config.source,
+    }
+
+
+@torch.no_grad()
+def _compare(
+    model: Motionformer, run: Run, *, batch_sizes: tuple[int, ...] = _BATCH_SIZES, tolerance: float = _TOLERANCE
+) -> Agreement:
+    """How far `run` is from `model`; an error if it is further than `tolerance` anywhere, or not a number."""
+    parameter = next(model.parameters())
+    differences: dict[str, float] = {}
+    size = 0.0
+    names = _output_names(model.config)
+    for kind, clips in _make_clips(model.config.input, max(batch_sizes)).items():
+        clips = clips.to(parameter)
+        out = model(clips)
+        expected = out if isinstance(out, dict) else {names[0]: out}
+        size = max(size, *(float(x.abs().max()) for x in expected.values()))
+        for batch in batch_sizes:
+            found = run(clips[:batch])
+            by_name = {name: _distance(expected[name][:batch], found[name]) for name in names}
+            for name, difference in by_name.items():
+                if not difference <= tolerance:  # also when it is not a number
+                    raise ExportError(
+                        f"the exported model differs from this one by {difference:.2g} ({name}, {kind}, batch of "
+                        f"{batch}); {tolerance:g} is allowed. Nothing was written."
+                    )
+            differences[f"{kind}, batch of {batch}"] = max(by_name.values())
+    return Agreement(differences, tolerance, size)
+
+
+def _distance(expected: Tensor, found: Tensor) -> float:
+    if expected.shape != found.shape:
+        raise ExportError(f"the exported model returns {tuple(found.shape)}, this one {tuple(expected.shape)}.")
+    return float((expected.cpu().double() - found.cpu().double()).abs().max())
+
+
+def _make_clips(spec: InputSpec, num: int) -> dict[str, Float[Tensor, "b 3 t H W"]]:
+    noise = torch.randn(num, 3, spec.frames, spec.height, spec.width, generator=torch.Generator().manual_seed(0))
+    side = max(spec.height, spec.width)
+    moving = MotionBenchmark("hard", "val", num, frames=spec.frames, size=max(side, 16))
+    transform = eval_transform(spec)
+    return {"noise": noise, "moving disc": torch.stack([transform(moving[i].frames) for i in range(num)])}

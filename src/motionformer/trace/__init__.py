@@ -1,13 +1,22 @@
-"""Attention → paths → pictures, clips, JSON. `trace` is the way in; `path_error` measures where truth is known."""
+"""Attention → paths → pictures, clips, JSON. Start in `run.py`; `path_error` compares paths with the true one.
 
-from motionformer.trace.clip import Clip, open_clip
+`trace(model, video, point)`: a clip and its geometry (`clip.py`) → maps (`maps.py`, chosen by `kinds.py`) → paths
+(`paths.py`) → a `Trace` (`result.py`), drawn by `draw.py`.
+"""
+
+from motionformer.trace.clip import Clip, Geometry, Query, find_geometry, open_clip
 from motionformer.trace.kinds import KINDS
-from motionformer.trace.paths import ellipse, expected_path, path_covariance, peak_path
-from motionformer.trace.query import Geometry, Query, find_geometry
-from motionformer.trace.result import Trace, Track
-from motionformer.trace.run import trace
-from motionformer.trace.score import PathError, PathErrors, path_error
-from motionformer.trace.sidebyside import Comparison, compare
+from motionformer.trace.paths import (
+    PathError,
+    PathErrors,
+    ellipse,
+    expected_path,
+    path_covariance,
+    path_error,
+    peak_path,
+)
+from motionformer.trace.result import Comparison, Trace, Track
+from motionformer.trace.run import compare, trace
 
 __all__ = [
     "KINDS",

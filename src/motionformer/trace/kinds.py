@@ -1,7 +1,7 @@
-"""The things that can be shown of a model and a clip. A kind is a function; `KINDS` is all of them.
+"""What can be shown of a model and a clip: a kind is a function, and `KINDS` has all of them.
 
-Each is given the model, the clip as the model takes it, the token that was asked about (or None), and which layers and
-heads; each answers with the rows to show.
+Each is given the model and a `Question` (the clip as the model takes it, the query token or None, which layers, heads
+and class), and returns the maps to show.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from motionformer.errors import TraceError
-from motionformer.models import Motionformer
-from motionformer.trace.choice import Which, choose_heads, choose_layers, pick_all
-from motionformer.trace.gradcam import find_label, grad_cam, label_name
-from motionformer.trace.maps import SpaceTimeMap, split_row
-from motionformer.trace.rollout import rollout_rows
-from motionformer.trace.walk import walk
+from motionformer.models import ModelConfig, Motionformer
+from motionformer.trace.maps import SpaceTimeMap, rollout_rows, split_row, walk_layers
+
+Which = int | str
+"""A layer, head or class, by number or by name (`last`, `all`, `mean`; the name of a class)."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Question:
 
     clip: Float[Tensor, "1 3 t H W"]
     token: int | None
-    """The patch token of the query, prefix tokens counted; None if no point was given."""
+    """The query token, prefix tokens counted; None without a point."""
     layer: Which = "last"
     head: Which = "mean"
     label: Which | None = None
@@ -34,7 +33,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Shown:
-    """One map, and the names of what it shows."""
+    """One map, and the names of its layer and head."""
 
     layer: str
     head: str
@@ -43,69 +42,68 @@ class Shown:
 
 @dataclass(frozen=True)
 class Kind:
-    """One way of looking."""
+    """One way of looking at a model."""
 
     look: Callable[[Motionformer, Question], tuple[list[Shown], str | None]]
-    """The maps, and the name of the class if they are of one."""
+    """The maps, and the name of the class that they explain, if any."""
     per_frame: bool
-    """Whether each frame has a map of its own scale, so that it is drawn from its own smallest to its own largest."""
+    """Whether the map of each frame is drawn to its own scale."""
     takes_point: bool = False
     needs_point: bool = False
     takes_label: bool = False
 
 
-def attention_of_token(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
-    """Where the query's patch looks."""
+def _attention_of_point(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
     assert question.token is not None
     return _attention(model, question, question.token), None
 
 
-def attention_of_class(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
-    """Where the class token looks."""
-    _require_class_token(model)
+def _attention_of_class_token(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
+    _check_class_token(model)
     return _attention(model, question, 0), None
 
 
-def rollout(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
-    """What reaches the query's patch, or the class token if there is no query, through all layers up to one."""
+def _rollout(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
+    """Of the query token, or of the class token without a query."""
     if question.token is None:
-        _require_class_token(model)
+        _check_class_token(model)
     if question.head != "mean" or question.layer == "mean":
-        raise TraceError("rollout multiplies layers of averaged heads: it has --head mean, and --layer last, all or i.")
-    layers = choose_layers(question.layer, model.config.depth)
+        raise TraceError(
+            "rollout multiplies layers of averaged heads: it takes --head mean, and --layer last, all or a number."
+        )
+    layers = _choose_layers(question.layer, model.config.depth)
     rows = rollout_rows(model, question.clip, question.token or 0, layers.numbers)
-    return [
-        Shown(name, "mean", _split(model, question, row)) for name, row in zip(layers.names, rows, strict=True)
-    ], None
+    named = zip(layers.names, rows, strict=True)
+    return [Shown(name, "mean", _split(model, question, row)) for name, row in named], None
 
 
-def class_evidence(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
-    """Grad-CAM: which tokens entering a layer speak for the class."""
+def _class_evidence(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
+    """Grad-CAM of a class."""
     if question.head != "mean":
-        raise TraceError("Grad-CAM looks at tokens, which have no heads: leave --head out.")
-    layers = choose_layers(question.layer, model.config.depth)
-    label = find_label(model, question.clip, question.label)
+        raise TraceError("Grad-CAM is computed from tokens, which have no heads: leave --head out.")
+    layers = _choose_layers(question.layer, model.config.depth)
+    label = _find_label(model, question.clip, question.label)
     rows = torch.stack([grad_cam(model, question.clip, number, label) for number in layers.numbers])
-    name = label_name(model.config, label)
+    name = _label_name(model.config, label)
     if not (rows > 0).any(dim=1).all():
-        raise TraceError(f"no token of the layer speaks for the class {name}: ask for another layer or label.")
+        raise TraceError(f"no token of the layer is evidence for the class {name}: choose another layer or label.")
     picked = zip(layers.names, layers.pick(rows), strict=True)
     return [Shown(layer, "", _split(model, question, row, prefix=0)) for layer, row in picked], name
 
 
 KINDS: dict[str, Kind] = {
-    "trajectory": Kind(attention_of_token, per_frame=True, takes_point=True, needs_point=True),
-    "class-token": Kind(attention_of_class, per_frame=False),
-    "rollout": Kind(rollout, per_frame=False, takes_point=True),
-    "gradcam": Kind(class_evidence, per_frame=False, takes_label=True),
+    "trajectory": Kind(_attention_of_point, per_frame=True, takes_point=True, needs_point=True),
+    "class-token": Kind(_attention_of_class_token, per_frame=False),
+    "rollout": Kind(_rollout, per_frame=False, takes_point=True),
+    "gradcam": Kind(_class_evidence, per_frame=False, takes_label=True),
 }
 
 
 def _attention(model: Motionformer, question: Question, token: int) -> list[Shown]:
-    layers = choose_layers(question.layer, model.config.depth)
-    heads = choose_heads(question.head, model.config.num_heads)
-    rows = torch.stack([layer.row(token) for _, layer in walk(model, question.clip, layers.numbers)])
-    return [Shown(layer, head, _split(model, question, row)) for layer, head, row in pick_all(rows, layers, heads)]
+    layers = _choose_layers(question.layer, model.config.depth)
+    heads = _choose_heads(question.head, model.config.num_heads)
+    rows = torch.stack([layer.row(token) for _, layer in walk_layers(model, question.clip, layers.numbers)])
+    return [Shown(layer, head, _split(model, question, row)) for layer, head, row in _pick_all(rows, layers, heads)]
 
 
 def _split(model: Motionformer, question: Question, row: Tensor, prefix: int | None = None) -> SpaceTimeMap:
@@ -113,6 +111,133 @@ def _split(model: Motionformer, question: Question, row: Tensor, prefix: int | N
     return split_row(row, frames, model.config.num_prefix_tokens if prefix is None else prefix)
 
 
-def _require_class_token(model: Motionformer) -> None:
+def _check_class_token(model: Motionformer) -> None:
     if model.config.num_prefix_tokens == 0:
         raise TraceError("the model has no class token: ask about a point of a frame.")
+
+
+# Which layers and heads
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Some of the layers, or of the heads: shown one by one, or as their mean."""
+
+    numbers: tuple[int, ...]
+    is_mean: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("mean",) if self.is_mean else tuple(map(str, self.numbers))
+
+    def pick(self, rows: Float[Tensor, "k ..."]) -> list[Float[Tensor, "..."]]:
+        """What is shown of the rows of `numbers`."""
+        return [rows.mean(dim=0)] if self.is_mean else list(rows)
+
+
+def _choose_layers(which: Which, depth: int) -> _Choice:
+    return _Choice((depth - 1,), False) if which == "last" else _choose(which, depth, "layer", "last, all, mean")
+
+
+def _choose_heads(which: Which, num_heads: int) -> _Choice:
+    return _choose(which, num_heads, "head", "all, mean")
+
+
+def _choose(which: Which, count: int, noun: str, words: str) -> _Choice:
+    if which in ("all", "mean"):
+        return _Choice(tuple(range(count)), which == "mean")
+    try:
+        number = int(which)
+    except ValueError:
+        raise TraceError(f"{noun} must be {words} or a number; not {which!r}.") from None
+    if not 0 <= number < count:
+        raise TraceError(f"there is no {noun} {number}: the model has {count}, counted from 0 to {count - 1}.")
+    return _Choice((number,), False)
+
+
+def _pick_all(rows: Float[Tensor, "l h ..."], layers: _Choice, heads: _Choice) -> list[tuple[str, str, Tensor]]:
+    """Name of the layer, name of the head, and the row, of everything that is shown; `rows` has all heads."""
+    shown = []
+    for layer, of_layer in zip(layers.names, layers.pick(rows), strict=True):
+        picked = heads.pick(of_layer[torch.tensor(heads.numbers)])
+        shown += [(layer, head, row) for head, row in zip(heads.names, picked, strict=True)]
+    return shown
+
+
+# Grad-CAM
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class of one of the model's classifiers; `task` is None if there is only one."""
+
+    task: str | None
+    index: int
+
+
+def grad_cam(
+    model: Motionformer, clip: Float[Tensor, "1 3 t H W"], layer: int, label: Label
+) -> Float[Tensor, " patches"]:
+    """Grad-CAM on space-time tokens (Selvaraju et al., 2017): ReLU of the tokens entering `layer`, weighted by the mean
+    gradient of the label's logit for each channel.
+
+    *Entering*: the classifier reads the class token only, so patch tokens that leave the last block have no gradient.
+    """
+    grid, p = model.tokens.grid(clip), model.config.num_prefix_tokens
+    with torch.no_grad():
+        x = model.embed(clip)
+        for block in model.blocks[:layer]:
+            x = block(x, grid[0])
+    with torch.enable_grad():
+        tokens = x.detach().requires_grad_()
+        y = tokens
+        for block in model.blocks[layer:]:
+            y = block(y, grid[0])
+        y = model.norm(y)
+        logit = _logits(model.head(model.readout(y, grid)), label.task)[0, label.index]
+        (gradient,) = torch.autograd.grad(logit, tokens)
+    channels = gradient[0, p:].mean(dim=0)
+    cam: Tensor = (tokens.detach()[0, p:] @ channels).relu()
+    return cam
+
+
+def _find_label(model: Motionformer, clip: Float[Tensor, "1 3 t H W"], wanted: Which | None) -> Label:
+    """The class given by number or name (`verb:3` with several classifiers) [default: the predicted one]."""
+    counts = model.config.num_classes
+    if counts == 0:
+        raise TraceError("the model has no classes, so there is nothing to explain: load it with a classifier.")
+    if wanted is None:
+        with torch.no_grad():
+            logits = model(clip)
+        task = next(iter(logits)) if isinstance(logits, dict) else None
+        return Label(task, int(_logits(logits, task)[0].argmax()))
+    if isinstance(counts, dict):
+        task, _, rest = str(wanted).partition(":")
+        if task not in counts or not rest:
+            known = " or ".join(f"{task}:0 … {task}:{count - 1}" for task, count in counts.items())
+            raise TraceError(f"label {wanted!r}: the model has classes of {', '.join(counts)}; write {known}.")
+        return Label(task, _class_index(rest, counts[task], None))
+    return Label(None, _class_index(wanted, counts, model.config.labels))
+
+
+def _label_name(config: ModelConfig, label: Label) -> str:
+    if label.task is not None:
+        return f"{label.task}:{label.index}"
+    return str(label.index) if config.labels is None else config.labels[label.index]
+
+
+def _class_index(wanted: Which, count: int, names: tuple[str, ...] | None) -> int:
+    if names is not None and wanted in names:
+        return names.index(str(wanted))
+    try:
+        index = int(wanted)
+    except ValueError:
+        known = "it has no names of classes" if names is None else f"it has {', '.join(names[:20])}"
+        raise TraceError(f"the model has no class {wanted!r}: {known}; give a number from 0 to {count - 1}.") from None
+    if not 0 <= index < count:
+        raise TraceError(f"there is no class {index}: the model has {count}, counted from 0 to {count - 1}.")
+    return index
+
+
+def _logits(out: Tensor | dict[str, Tensor], task: str | None) -> Tensor:
+    return out[task] if isinstance(out, dict) and task is not None else out  # type: ignore[return-value]

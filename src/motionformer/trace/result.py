@@ -1,7 +1,7 @@
-"""What a trace found, and the ways to take it away: pictures, clips, JSON."""
+"""What a trace found, and its files: pictures, clips, JSON."""
 
 import json
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +10,14 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from motionformer.errors import TraceError
-from motionformer.trace.clip import Clip
+from motionformer.trace.clip import Clip, Geometry, Query
 from motionformer.trace.maps import SpaceTimeMap
 from motionformer.trace.paths import MIN_PEAKEDNESS
-from motionformer.trace.query import Geometry, Query
 
 SCALES = ("relative", "absolute")
 """Of the heat: up to the largest weight that is shown, or against a uniform map, the same in all pictures."""
+FORMATS = ("png", "pdf", "svg", "gif", "mp4", "json")
+"""Filmstrips (png, pdf, svg), clips (gif, mp4), and all numbers (json)."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,77 @@ class Track:
     head: str
     map: SpaceTimeMap
     path: Float64[Tensor, "f 2"]
-    """The mean place of each token frame's map, (x, y) in pixels of the frame as it was decoded."""
+    """The mean position of each token frame's map, (x, y) in pixels of the frame as it was decoded."""
     covariance: Float64[Tensor, "f 2 2"]
     peak: Float64[Tensor, "f 2"]
-    """Where the map is strongest (`peak_path`): the line that pictures show. NaN where the map is near uniform."""
+    """The peak of each map (`peak_path`): the line that pictures show. NaN where the map is near uniform."""
     peakedness: Float64[Tensor, " f"]
     """How much of each token frame's map is in its peak, beyond a uniform map: 0 to 1 (`paths.peakedness`)."""
 
     @property
     def has_peak(self) -> Bool[Tensor, " f"]:
-        """Where the map is not near uniform: there is a place to draw."""
+        """Where the map is not near uniform, so that there is a position to draw."""
         return self.peakedness >= MIN_PEAKEDNESS
 
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"({x:.0f}, {y:.0f})" if x == x else "–" for x, y in self.peak.tolist())
+        return f"Track(layer {self.layer}{f', head {self.head}' if self.head else ''}: {peaks})"
 
-@dataclass(frozen=True)
-class Trace:
-    """Where a model looked in one clip; made by `trace`."""
+
+class _Saveable(ABC):
+    """Something with rows to draw."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> "list[Row]":
+        """What a picture shows, from top to bottom."""
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """Everything but the pixels."""
+
+    def to_png(self) -> bytes:
+        """The filmstrip, as the bytes of a PNG file."""
+        return self.render("png")
+
+    def render(self, kind: str) -> bytes:
+        """The bytes of a file of a kind in `FORMATS`."""
+        if kind == "json":
+            return self.to_json().encode()
+        from motionformer.trace import draw  # matplotlib is an extra: only pictures need it
+
+        return (draw.animation if kind in ("gif", "mp4") else draw.filmstrip)(self.rows, kind)
+
+    def save(self, path: str | Path) -> None:
+        """Write a file; its suffix is the format: png, pdf or svg (filmstrip), gif or mp4 (clip), json.
+
+        Raises:
+            TraceError: another suffix, or a file that cannot be written.
+        """
+        check_suffix(path)
+        content = self.render(Path(path).suffix.lower().removeprefix("."))
+        try:
+            Path(path).write_bytes(content)
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be written ({error.strerror}).") from error
+
+
+@dataclass(frozen=True, repr=False)
+class Trace(_Saveable):
+    """Where a model looked in one clip; made by `trace`.
+
+    Attributes:
+        what: what is shown (`KINDS`).
+        model: name of the model.
+        scheme: its attention.
+        clip: the frames it was shown.
+        geometry: pixels ↔ patches.
+        query: the point that was asked about, and its token; None for what has no point.
+        label: the class that is explained, if any.
+        per_frame: whether the maps of different frames are drawn to scales of their own.
+        tracks: a map through the clip for each layer and head.
+        scale: of the heat in pictures, one of `SCALES`.
+    """
 
     what: str
     model: str
@@ -52,25 +108,28 @@ class Trace:
     query: Query | None
     label: str | None
     per_frame: bool
-    """Whether the maps of different frames are drawn to scales of their own."""
     tracks: tuple[Track, ...]
     scale: str = "relative"
-    """Of the heat in pictures, one of `SCALES`."""
+
+    def __repr__(self) -> str:
+        point = "" if self.query is None else f" of ({self.query.x:g}, {self.query.y:g})"
+        label = "" if self.label is None else f" of {self.label!r}"
+        count = f"{len(self.tracks)} track{'s' if len(self.tracks) > 1 else ''}"
+        return f"Trace({self.what}{point}{label}, model {self.model!r}, clip {self.clip.name!r}, {count})"
 
     @property
     def rows(self) -> "list[Row]":
-        """What a picture shows, from top to bottom."""
         return [Row(self, track) for track in self.tracks]
 
     @property
     def shown_frames(self) -> list[int]:
-        """The frame of the clip that stands for each token frame; the query's own is one of them."""
+        """The frame of the clip that represents each token frame; the query's own is one of them."""
         tubelet = self.geometry.tubelet
         offset = tubelet // 2 if self.query is None else self.query.frame % tubelet
         return [first + offset for first in range(0, len(self.clip.frames), tubelet)]
 
     def note(self, track: Track) -> str | None:
-        """What a picture of the track does not show, and why; None where every token frame has a peak."""
+        """What a picture of the track does not show, and why; None if every token frame has a peak."""
         flat, count = int((~track.has_peak).sum()), len(track.peakedness)
         if not flat:
             return None
@@ -103,27 +162,6 @@ class Trace:
     def to_json(self) -> str:
         return json.dumps(self.to_dict())
 
-    def to_png(self) -> bytes:
-        """The filmstrip, as the bytes of a PNG file."""
-        return _filmstrip(self.rows, "png")
-
-    def save_png(self, path: str | Path) -> None:
-        """The filmstrip: a row for each track, a column for each token frame."""
-        save_rows(self.rows, path, ".png")
-
-    def save_gif(self, path: str | Path) -> None:
-        save_rows(self.rows, path, ".gif")
-
-    def save_mp4(self, path: str | Path) -> None:
-        save_rows(self.rows, path, ".mp4")
-
-    def save(self, path: str | Path) -> None:
-        """By suffix: png, pdf or svg (filmstrip), gif or mp4 (clip), json."""
-        if Path(path).suffix.lower() == ".json":
-            write_bytes(path, self.to_json().encode())
-        else:
-            save_rows(self.rows, path)
-
     def _track_dict(self, track: Track) -> dict[str, Any]:
         g, tubelet = self.geometry, self.geometry.tubelet
         frames = [
@@ -149,6 +187,20 @@ class Trace:
         }
 
 
+@dataclass(frozen=True)
+class Comparison(_Saveable):
+    """Several models on the same clip and query, one trace per model; JSON is a list with one object per model."""
+
+    traces: tuple[Trace, ...]
+
+    @property
+    def rows(self) -> "list[Row]":
+        return [row for one in self.traces for row in one.rows]
+
+    def to_json(self) -> str:
+        return json.dumps([one.to_dict() for one in self.traces])
+
+
 class Row(NamedTuple):
     """One line of a picture."""
 
@@ -156,56 +208,14 @@ class Row(NamedTuple):
     track: Track
 
 
-def save_rows(rows: Sequence[Row], path: str | Path, suffix: str | None = None) -> None:
-    """A picture or a clip of several tracks; what kind is said by `suffix`, or by that of the file."""
-    if suffix is None:
-        check_suffix(path)
-    write_bytes(path, render_rows(rows, suffix or Path(path).suffix.lower()))
-
-
-def render_rows(rows: Sequence[Row], suffix: str) -> bytes:
-    """The bytes of a file of kind `suffix`."""
-    return RENDERERS[suffix](rows, suffix.removeprefix("."))
-
-
 def check_suffix(path: str | Path) -> None:
-    """Refuses a file that no trace can be written as."""
+    """Raise `TraceError` for a file name whose suffix is no format of a trace."""
     suffix = Path(path).suffix.lower()
-    if suffix not in (*RENDERERS, ".json"):
-        kinds = ", ".join(kind.removeprefix(".") for kind in (*RENDERERS, ".json"))
-        raise TraceError(f"{path}: what to write is told by the suffix, one of {kinds}; not {suffix or 'none'}.")
-
-
-def write_bytes(path: str | Path, content: bytes) -> None:
-    try:
-        Path(path).write_bytes(content)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be written ({error.strerror}).") from error
+    if suffix.removeprefix(".") not in FORMATS:
+        raise TraceError(f"{path}: the suffix must be one of {', '.join(FORMATS)}; not {suffix or 'none'}.")
 
 
 def _why_flat(track: Track, f: int) -> str | None:
-    """Why a token frame has no peak."""
     if track.has_peak[f]:
         return None
     return "the map is near uniform" if track.map.mass[f] > 0 else "the frame gets no weight"
-
-
-def _filmstrip(rows: Sequence[Row], kind: str) -> bytes:
-    from motionformer.trace.draw import filmstrip  # matplotlib is an extra: only pictures need it
-
-    return filmstrip(rows, kind)
-
-
-def _animation(rows: Sequence[Row], kind: str) -> bytes:
-    from motionformer.trace.animate import animation
-
-    return animation(rows, kind)
-
-
-RENDERERS: dict[str, Callable[[Sequence[Row], str], bytes]] = {
-    ".png": _filmstrip,
-    ".pdf": _filmstrip,
-    ".svg": _filmstrip,
-    ".gif": _animation,
-    ".mp4": _animation,
-}

@@ -1,30 +1,31 @@
-"""START HERE: a model, a clip and a point become a `Trace`."""
+"""START HERE: a model, a video and a point become a `Trace`."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Float, UInt8
-from torch import Tensor
+import torch
 
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.models.motionformer import evaluating
-from motionformer.trace.choice import Which
-from motionformer.trace.clip import Clip, Source, open_clip
-from motionformer.trace.kinds import KINDS, Question, Shown
+from motionformer.trace.clip import Clip, Geometry, Point, Query, Source, find_geometry, open_clip, prepare_clip
+from motionformer.trace.kinds import KINDS, Question, Shown, Which
 from motionformer.trace.paths import MIN_PEAKEDNESS, expected_path, path_covariance, peak_path, peakedness
-from motionformer.trace.query import Geometry, Point, Query, find_geometry
-from motionformer.trace.result import SCALES, Trace, Track
-from motionformer.video.transforms import eval_transform
+from motionformer.trace.result import SCALES, Comparison, Trace, Track
 from motionformer.weights.load import load_model, short_name
+
+if TYPE_CHECKING:
+    from motionformer.inference import Predictor
 
 
 def trace(
-    model: Motionformer | str | Path,
-    clip: Source,
+    model: "Motionformer | Predictor | str | Path",
+    video: Source,
+    point: Point | None = None,
     *,
-    at: Point | None = None,
     frame: int | None = None,
     layer: Which = "last",
     head: Which = "mean",
@@ -33,51 +34,68 @@ def trace(
     name: str | None = None,
     protocol: SamplingProtocol | None = None,
     scale: str = "relative",
+    device: str | torch.device | None = None,
 ) -> Trace:
-    """Where `model` looks in `clip`.
+    """Compute where a model looks in a clip of a video.
 
     Args:
-        model: a model, or anything `load_model` takes.
-        clip: a video file, a folder of frames, bytes `[t H W 3]`, a `MotionClip`, or `motion:LEVEL/NUMBER`.
-        at: the point (x, y) in pixels of the frame as it was decoded, for `trajectory` and `rollout`; on a motion clip,
-            a trajectory is the disc's unless said.
-        frame: of the video, or of the frames in memory, that the point lies in; the middle of the clip unless said.
-        layer: `last`, `all` (a track each), `mean`, or a number from 0.
-        head: `mean`, `all` (a track each), or a number from 0.
-        what: `trajectory` (where the patch at the point looks), `class-token`, `rollout` or `gradcam`.
-        label: the class that `gradcam` explains; the predicted one unless said.
-        name: what the model is called in pictures.
-        protocol: how the clip is cut, for a `model` that is loaded here; as in `load_model`.
-        scale: of the heat in pictures: `relative` goes up to the largest weight of the frame (of the clip, for what is
-            not a trajectory), `absolute` from a uniform map to 16 times that.
+        model: a model, a `Predictor`, or anything `load_model` takes.
+        video: a video file, a folder of frames, frames in memory (uint8 `[t H W 3]`), a `MotionClip`, or
+            `motion:LEVEL/NUMBER`.
+        point: the query (x, y) in pixels of the frame as decoded, for `trajectory` and `rollout` [default for a
+            trajectory on a motion clip: the disc].
+        frame: the frame that the point lies in, an index into the video or into the frames in memory [default: the
+            middle of the clip].
+        layer: `last`, `all` (one track per layer), `mean`, or a number from 0.
+        head: `mean`, `all` (one track per head), or a number from 0.
+        what: `trajectory` (attention of the patch at the point), `class-token`, `rollout` or `gradcam`.
+        label: the class that `gradcam` explains, by name or number [default: the predicted one].
+        name: of the model, in pictures.
+        protocol: how clips are cut, for a model that is loaded here; as in `load_model`.
+        scale: of the heat in pictures: `relative` goes up to the largest weight of the frame (of the clip, if it is not
+            a trajectory), `absolute` from a uniform map to 16 times that.
+        device: to compute on; the model is moved there [default: where the model is].
 
     Returns:
-        The maps and their paths. Where a map is near uniform, it has no path: `Track.peak` is NaN and `Trace.note`
-        says so.
+        The maps and their paths. A map that is near uniform has no path: `Track.peak` is NaN and `Trace.note` explains.
 
     Raises:
-        TraceError: a question that the model or the clip cannot answer.
+        TraceError: the model or the clip cannot answer the question.
+        VideoError: the video cannot be read.
+
+    Example:
+        ```python
+        from motionformer.trace import trace
+
+        found = trace("motion-tiny", "motion:easy/3", layer="all")
+        print(found.tracks[-1].peak)  # [token frames, 2], in pixels
+        found.save("trace.png")
+        ```
     """
     if scale not in SCALES:
         raise TraceError(f"`scale` ({scale!r}) must be one of {', '.join(SCALES)}.")
     if what not in KINDS:
-        raise TraceError(f"there is no {what!r} to show; there are {', '.join(KINDS)}.")
+        raise TraceError(f"`what` ({what!r}) must be one of {', '.join(KINDS)}.")
     kind = KINDS[what]
-    _refuse_unread(what, at, label)
-    if not isinstance(model, Motionformer):
+    _check_unused(what, point, label)
+    if isinstance(model, (str, Path)):
         name, model = name or short_name(model), load_model(model, protocol=protocol)
-    opened = open_clip(clip, model.config, frame)
-    geometry = find_geometry(model.config, (opened.frames.shape[1], opened.frames.shape[2]))
-    query = _find_query(opened, geometry, at, kind.needs_point)
+    elif not isinstance(model, Motionformer):
+        model = model.model
+    if device is not None:
+        model.to(device)
+    clip = open_clip(video, model.config, frame)
+    geometry = find_geometry(model.config, (clip.frames.shape[1], clip.frames.shape[2]))
+    query = _find_query(clip, geometry, point, kind.needs_point)
     token = None if query is None else model.config.num_prefix_tokens + query.token
-    question = Question(prepare(model, opened.frames), token, layer, head, label)
+    question = Question(prepare_clip(model, clip.frames), token, layer, head, label)
     with evaluating(model):
         shown, class_name = kind.look(model, question)
     return Trace(
         what=what,
         model=name or model.config.source or f"{model.config.attention} attention",
         scheme=model.config.attention,
-        clip=opened,
+        clip=clip,
         geometry=geometry,
         query=query,
         label=class_name,
@@ -87,45 +105,61 @@ def trace(
     )
 
 
-def prepare(model: Motionformer, frames: UInt8[Tensor, "t H W 3"]) -> Float[Tensor, "1 3 t h w"]:
-    """Decoded frames as the model takes them: size, scale, device, precision."""
-    return eval_transform(model.config.input)(frames)[None].to(model.prefix.device, model.prefix.dtype)
+def compare(models: "Mapping[str, Motionformer | Predictor | str | Path]", video: Source, **options: Any) -> Comparison:
+    """Trace several models on the same clip and query.
+
+    Args:
+        models: by the name they have in pictures.
+        video: as in `trace`.
+        **options: of `trace`.
+
+    Returns:
+        One trace per model; `save` draws them below each other.
+
+    Example:
+        ```python
+        from motionformer.trace import compare
+
+        compare({"trajectory": "runs/trajectory/model", "joint": "runs/joint/model"}, "motion:hard/12").save("two.png")
+        ```
+    """
+    return Comparison(tuple(trace(model, video, name=name, **options) for name, model in models.items()))
 
 
-def _refuse_unread(what: str, at: Point | None, label: Which | None) -> None:
-    """What would change nothing must not look as if it had."""
-    if at is not None and not KINDS[what].takes_point:
+def _check_unused(what: str, point: Point | None, label: Which | None) -> None:
+    """An argument that would change nothing is an error."""
+    if point is not None and not KINDS[what].takes_point:
         pointed = " or ".join(name for name, kind in KINDS.items() if kind.takes_point)
-        raise TraceError(f"{what} is not of a point: leave --at (at=) out, or ask for {pointed}.")
+        raise TraceError(f"{what} takes no point: leave --point (point=) out, or use {pointed}.")
     if label is not None and not KINDS[what].takes_label:
         labelled = " or ".join(name for name, kind in KINDS.items() if kind.takes_label)
-        raise TraceError(f"{what} is not of a class: leave --label (label=) out, or ask for {labelled}.")
+        raise TraceError(f"{what} takes no class: leave --label (label=) out, or use {labelled}.")
 
 
-def _find_query(clip: Clip, geometry: Geometry, at: Point | None, needed: bool) -> Query | None:
-    if at is None and clip.truth is not None and needed:
-        x, y = clip.truth[clip.asked].tolist()
-        at = x, y
-    if at is None:
+def _find_query(clip: Clip, geometry: Geometry, point: Point | None, needed: bool) -> Query | None:
+    if point is None and clip.truth is not None and needed:
+        x, y = clip.truth[clip.query_index].tolist()
+        point = x, y
+    if point is None:
         if needed:
-            raise TraceError(f"{clip.name}: say which point to follow: at=(x, y), or --at x,y; in pixels of the frame.")
+            raise TraceError(f"{clip.name}: give the point to trace, in pixels: point=(x, y), or --point x,y.")
         return None
     try:
-        return geometry.query(at, clip.asked)
+        return geometry.query(point, clip.query_index)
     except TraceError as error:
         raise TraceError(f"{clip.name}: {error}") from None
 
 
 def _track(shown: Shown, geometry: Geometry) -> Track:
-    maps, places = shown.map.space, geometry.places()
-    share = peakedness(maps, places, geometry.patch_size)
-    peak = peak_path(maps, places, geometry.patch_size)
+    maps, centres = shown.map.space, geometry.patch_centres()
+    share = peakedness(maps, centres, geometry.patch_size)
+    peak = peak_path(maps, centres, geometry.patch_size)
     return Track(
         layer=shown.layer,
         head=shown.head,
         map=shown.map,
-        path=expected_path(maps, places),
-        covariance=path_covariance(maps, places),
+        path=expected_path(maps, centres),
+        covariance=path_covariance(maps, centres),
         peak=peak.masked_fill((share < MIN_PEAKEDNESS)[:, None], math.nan),
         peakedness=share,
     )

@@ -1,9 +1,16 @@
-"""A mask of the first frame → masks along a video, by label propagation. `tracker.py` is the start."""
+"""A mask of the first frame → masks along a video, by label propagation. Start in `tracker.py`."""
 
-from motionformer.tracking.features import AttentionReadout, ClipFeatures, TokenReadout
 from motionformer.tracking.masks import read_mask, write_mask
-from motionformer.tracking.propagation import Affinity
-from motionformer.tracking.tracker import CopyFirst, LabelPropagation, open_backbone, track_video
+from motionformer.tracking.propagation import Affinity, AttentionReadout, ClipFeatures, TokenReadout
+from motionformer.tracking.tracker import (
+    CopyFirst,
+    LabelPropagation,
+    Tracker,
+    TrackResult,
+    make_tracker,
+    open_backbone,
+    track,
+)
 
 __all__ = [
     "Affinity",
@@ -12,8 +19,11 @@ __all__ = [
     "CopyFirst",
     "LabelPropagation",
     "TokenReadout",
+    "TrackResult",
+    "Tracker",
+    "make_tracker",
     "open_backbone",
     "read_mask",
-    "track_video",
+    "track",
     "write_mask",
 ]

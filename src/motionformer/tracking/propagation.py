@@ -1,29 +1,37 @@
-"""Label propagation: a first mask and the tokens of all frames → a mask of every frame (paper, appendix: DAVIS).
+"""Label propagation: frames → tokens of any model; tokens and a first mask → a mask of every frame (paper, appendix).
 
-Every token of a new frame asks the tokens of the context frames (the first, whose mask is true, and the latest few):
-those in the same neighbourhood, of these the `top_k` most alike, and takes the mean of their labels weighted by a
-softmax of the likeness. Memory is a few frames of tokens, however long the video. Knows no files and no model.
+Every token of a new frame attends to the tokens of the context frames (the first, whose mask is given, and the latest
+few): those in the same neighbourhood, of these the `top_k` most similar, and takes the mean of their labels weighted by
+a softmax of the similarity. Memory is a few frames of tokens, however long the video.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, UInt8
-from torch import Tensor
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor, nn
 
-from motionformer.tracking.masks import object_numbers, one_hot
+from motionformer.models import Motionformer
+from motionformer.tracking.masks import object_numbers
+from motionformer.video.transforms.base import FromFrames, Pipeline
+from motionformer.video.transforms.geometry import resize
+from motionformer.video.transforms.pipelines import finish
 
 BUDGET = 8 << 20
-"""Elements of the affinities held at once, 32 MB of float32; one row of tokens is asked at least."""
+"""Elements of the affinities held at once, 32 MB of float32; at least one row of queries is computed."""
+_FLAT = 1e-4  # a layer that varies by less is constant: stretching it would show rounding
 
 
 @dataclass(frozen=True)
 class FrameTokens:
-    """What a frame asks with and is found by, in each head, on its grid of tokens. The two may be the same."""
+    """Queries and keys of a frame, per head, on its grid of tokens. The two may be the same."""
 
     query: Float[Tensor, "h y x d"]
     key: Float[Tensor, "h y x d"]
@@ -31,10 +39,16 @@ class FrameTokens:
 
 @dataclass(frozen=True)
 class Affinity:
-    """How likeness becomes weights.
+    """How similarity becomes weights: logits are `query · key / temperature`.
 
-    `radius` is the reach of the neighbourhood in tokens, up, down and to the sides; None is the whole frame. `top_k`
-    keys share the weight of a query; None is all of them. Logits are `query · key / temperature`.
+    Attributes:
+        radius: of the neighbourhood in tokens, in all directions; None is the whole frame.
+        top_k: keys that share the weight of a query; None is all of them.
+        temperature: of the softmax.
+
+    Example:
+        >>> Affinity(radius=None, top_k=1)
+        Affinity(radius=None, top_k=1, temperature=0.1)
     """
 
     radius: int | None = 12
@@ -43,10 +57,10 @@ class Affinity:
 
     def __post_init__(self) -> None:
         if (self.radius or 0) < 0 or (self.top_k is not None and self.top_k < 1) or self.temperature <= 0:
-            raise ValueError(f"the radius is 0 or more, top_k 1 or more, the temperature above 0: not {self}.")
+            raise ValueError(f"`radius` must be 0 or more, `top_k` 1 or more, `temperature` above 0; not {self}.")
 
 
-def propagate(
+def _propagate(
     query: Float[Tensor, "h y x d"],
     keys: Float[Tensor, "f h y x d"],
     labels: Float[Tensor, "f o y x"],
@@ -54,12 +68,12 @@ def propagate(
 ) -> Float[Tensor, "o y x"]:
     """The labels of the frame that `query` belongs to; those of a token sum to 1 if the given ones do.
 
-    Goes through the frame head by head and a few rows at a time, and compares them with the rows within reach only, so
-    memory hardly grows with the frame and work grows with the neighbourhood.
+    Computed head by head and a few rows at a time, against the rows within reach only: memory hardly grows with the
+    frame, and work grows with the neighbourhood.
     """
     heads, height, width, _ = query.shape
     if heads > 1:
-        each = (propagate(query[h, None], keys[:, h, None], labels, affinity) for h in range(heads))
+        each = (_propagate(query[h, None], keys[:, h, None], labels, affinity) for h in range(heads))
         return sum(each, start=torch.zeros((), device=query.device)) / heads
     reach = max(height, width) if affinity.radius is None else affinity.radius
     query = query / affinity.temperature
@@ -67,7 +81,7 @@ def propagate(
     labels = rearrange(labels, "f o v u -> v (f u) o")
     columns = torch.arange(width, device=query.device)
     far = ((columns[:, None] - columns).abs() > reach).repeat(1, keys.shape[2] // width)
-    step = rows_at_once(width * keys.shape[2], height, reach)
+    step = _rows_per_chunk(width * keys.shape[2], height, reach)
     out = []
     for top in range(0, height, step):
         bottom = min(top + step, height)
@@ -82,8 +96,8 @@ def propagate(
     return rearrange(torch.cat(out), "y x o -> o y x")
 
 
-def rows_at_once(pairs: int, height: int, reach: int) -> int:
-    """How many rows of queries to ask together within the budget, if a row and a row make `pairs` affinities."""
+def _rows_per_chunk(pairs: int, height: int, reach: int) -> int:
+    """Rows of queries within the budget, if a row of queries and a row of keys make `pairs` affinities."""
     rows = 1
     while rows < height and 2 * rows * min(height, 2 * rows + 2 * reach) * pairs <= BUDGET:
         rows *= 2
@@ -107,35 +121,31 @@ def propagate_mask(
     context: int = 7,
     stretch: bool = True,
 ) -> Iterator[UInt8[Tensor, "H W"]]:
-    """Masks of all frames, the given one first. `context` counts the latest frames kept beside the first.
+    """Masks of all frames, the given one first. `context` is the number of latest frames kept beside the first.
 
-    Labels stay soft in the queue; only what is yielded is decided, pixel by pixel (`stretch`: see `decide`).
+    Labels stay soft in the queue; only what is yielded is hard, pixel by pixel (`stretch`: see `_decide`).
     """
     objects = object_numbers(first)
     queue: deque[tuple[Tensor, Tensor]] = deque(maxlen=context)
     start: tuple[Tensor, Tensor] | None = None
     for frame in tokens:
         if start is None:
-            start = frame.key, to_grid(one_hot(first, objects), frame.key.shape[1:3]).to(frame.key.device)
+            start = frame.key, _to_grid(_one_hot(first, objects), frame.key.shape[1:3]).to(frame.key.device)
             yield first
             continue
         known = [start, *queue]
         keys, labels = torch.stack([key for key, _ in known]), torch.stack([label for _, label in known])
-        label = propagate(frame.query, keys, labels, affinity)
+        label = _propagate(frame.query, keys, labels, affinity)
         queue.append((frame.key, label))
-        yield decide(label, objects, first.shape, stretch=stretch)
+        yield _decide(label, objects, first.shape, stretch=stretch)
 
 
-def to_grid(layers: Float[Tensor, "o H W"], grid: tuple[int, int] | torch.Size) -> Float[Tensor, "o y x"]:
+def _to_grid(layers: Float[Tensor, "o H W"], grid: tuple[int, int] | torch.Size) -> Float[Tensor, "o y x"]:
     """The share of each token that each layer covers."""
     return F.interpolate(layers[None], size=tuple(grid), mode="bilinear", antialias=True, align_corners=False)[0]
 
 
-FLAT = 1e-4
-"""A layer that varies by less is the same everywhere: stretching it would show rounding."""
-
-
-def decide(
+def _decide(
     label: Float[Tensor, "o y x"],
     objects: list[int],
     size: tuple[int, int] | torch.Size,
@@ -145,11 +155,150 @@ def decide(
     """The object of each pixel: labels enlarged smoothly, each layer stretched to 0 … 1, and the greatest wins.
 
     Without the stretch a thin object, whose label is weak wherever it is, loses to the background all over; with it, an
-    object that has left comes back wherever a little of its label is left.
+    object that has left the frame comes back wherever a little of its label remains.
     """
     layers = F.interpolate(label[None], size=tuple(size), mode="bilinear", align_corners=False)[0]
     if stretch:
         low, high = layers.amin(dim=(1, 2), keepdim=True), layers.amax(dim=(1, 2), keepdim=True)
-        layers = torch.where(high - low < FLAT, layers, (layers - low) / (high - low).clamp(min=FLAT))
+        layers = torch.where(high - low < _FLAT, layers, (layers - low) / (high - low).clamp(min=_FLAT))
     numbers = torch.tensor([0, *objects], dtype=torch.uint8, device=label.device)
     return numbers[layers.argmax(dim=0)].cpu()
+
+
+def _one_hot(mask: UInt8[Tensor, "H W"], objects: list[int]) -> Float[Tensor, "o H W"]:
+    """One layer for the background, then one for each object; other numbers count as background."""
+    layers: Bool[Tensor, "o H W"] = mask[None] == torch.tensor(objects, dtype=torch.uint8)[:, None, None]
+    return torch.cat((~layers.any(dim=0, keepdim=True), layers)).float()
+
+
+# Frames → tokens
+
+
+class Readout(ABC):
+    """What of a model is compared, and the affinity that suits it."""
+
+    default: Affinity
+    block: int
+
+    @abstractmethod
+    def __call__(self, model: Motionformer, x: Float[Tensor, "1 n c"], frames: int) -> tuple[Tensor, Tensor]:
+        """Queries and keys `[h n d]` of all patch tokens of an embedded clip."""
+
+
+@dataclass(frozen=True)
+class TokenReadout(Readout):
+    """Normalised tokens after a block: their similarity is the cosine.
+
+    Attributes:
+        block: its number; negative ones count from the last.
+    """
+
+    block: int = -1
+    default = Affinity(temperature=0.1)
+
+    def __call__(self, model: Motionformer, x: Float[Tensor, "1 n c"], frames: int) -> tuple[Tensor, Tensor]:
+        last = _block_index(model, self.block)
+        for block in model.blocks[: last + 1]:
+            x = block(x, frames)
+        x = model.norm(x) if last == len(model.blocks) - 1 else x
+        tokens = F.normalize(x[:, model.config.num_prefix_tokens :], dim=-1)
+        return tokens, tokens
+
+
+@dataclass(frozen=True)
+class AttentionReadout(Readout):
+    """The queries and keys of a block's own attention, head by head, scaled as the block scales them.
+
+    One softmax over the context, as the model's over a clip, and the mean over heads. In divided models it is the
+    spatial attention, which alone reaches other positions.
+
+    Attributes:
+        block: its number; negative ones count from the last.
+    """
+
+    block: int = -1
+    default = Affinity(temperature=1.0)
+
+    def __call__(self, model: Motionformer, x: Float[Tensor, "1 n c"], frames: int) -> tuple[Tensor, Tensor]:
+        last = _block_index(model, self.block)
+        for block in model.blocks[:last]:
+            x = block(x, frames)
+        attention: Any = model.blocks[last].attn
+        projected: list[Tensor] = []
+        layer: nn.Linear = attention.qkv
+        handle = layer.register_forward_hook(lambda module, inputs, output: projected.append(output))
+        try:
+            model.blocks[last](x, frames)
+        finally:
+            handle.remove()
+        patches = projected[0][0, model.config.num_prefix_tokens :]
+        q, k, _ = rearrange(patches, "n (three h d) -> three h n d", three=3, h=attention.num_heads)
+        return q * q.shape[-1] ** -0.5, k
+
+
+class ClipFeatures:
+    """`features(frames)` yields the `FrameTokens` of each frame, holding no more than one clip at a time.
+
+    A video model sees clips: consecutive frames, one clip after the other, none twice. Every frame is repeated to fill
+    a tubelet, so that it has tokens of its own (a tubelet of two frames shows an object at two positions). With clips
+    of one frame and joint attention the model *is* an image transformer applied frame by frame.
+
+    Args:
+        model: any model.
+        readout: what is compared [default: `TokenReadout()`].
+        clip: frames per clip [default: as many as the model has token frames].
+        height: of the frames that the model sees, rounded to whole tokens; the width follows.
+
+    Raises:
+        ValueError: a clip or height that is too small, or a block that the model does not have.
+
+    Example:
+        ```python
+        features = ClipFeatures(open_backbone("motion-tiny"), TokenReadout(-2), height=192)
+        tokens = next(features(frames)).key  # frames: an iterable of uint8 [H W 3]
+        ```
+    """
+
+    def __init__(
+        self, model: Motionformer, readout: Readout | None = None, *, clip: int | None = None, height: int = 480
+    ) -> None:
+        self.model = model.eval()
+        self.readout = TokenReadout() if readout is None else readout
+        self.clip = model.config.grid[0] if clip is None else clip
+        self.height = height
+        if self.clip < 1 or height < model.config.patch:
+            raise ValueError(
+                f"`clip` ({self.clip}) must be 1 or more, and `height` ({height}) {model.config.patch} or more."
+            )
+        _block_index(model, self.readout.block)
+
+    def __call__(self, frames: Iterable[UInt8[Tensor, "H W 3"]]) -> Iterator[FrameTokens]:
+        source = iter(frames)
+        while clip := list(islice(source, self.clip)):
+            yield from self._read_clip(torch.stack(clip))
+
+    @torch.no_grad()
+    def _read_clip(self, frames: UInt8[Tensor, "t H W 3"]) -> list[FrameTokens]:
+        config = self.model.config
+        rows, columns = self._grid(frames.shape[1], frames.shape[2])
+        clip = resize(FromFrames()(frames), (rows * config.patch, columns * config.patch))
+        clip = Pipeline(*finish(config.input))(clip).repeat_interleave(config.tubelet, dim=1)[None]
+        device = self.model.prefix.device
+        query, key = self.readout(self.model, self.model.embed(clip.to(device)), len(frames))
+        shape = {"f": len(frames), "y": rows}
+        queries, keys = (rearrange(part, "h (f y x) d -> f h y x d", **shape) for part in (query, key))
+        return [FrameTokens(*both) for both in zip(queries, keys, strict=True)]
+
+    def _grid(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of tokens for frames of this size."""
+        patch = self.model.config.patch
+        rows = max(1, round(self.height / patch))
+        return rows, max(1, round(self.height * width / height / patch))
+
+
+def _block_index(model: Motionformer, block: int) -> int:
+    """The number of a block counted from the first; negative numbers count from the last."""
+    depth = len(model.blocks)
+    if not -depth <= block < depth:
+        raise ValueError(f"the model has blocks 0 to {depth - 1} (or -1 to -{depth}); not {block}.")
+    return block % depth

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from motionformer.errors import MaskError
-from motionformer.experiments.davis.layout import find_sequences
-from motionformer.experiments.davis.run import score_folders
+from motionformer.experiments.davis import find_sequences, score_folders
 from motionformer.experiments.davis.score import Scores, Statistics, boundary_f, jaccard, score_sequence, summarise
 from motionformer.tracking.masks import outline
 

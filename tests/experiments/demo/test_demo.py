@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import RecipeError
-from motionformer.evaluation import Results
 from motionformer.experiments.demo import Demo, make_videos, run_demo
+from motionformer.inference import Results
 
 SMALL = (
     "data.train_clips=32",

@@ -12,16 +12,14 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import CheckpointError, RecipeError
-from motionformer.evaluation import evaluate, open_source
+from motionformer.experiments.davis import Sequence, find_sequences
 from motionformer.experiments.davis import evaluate as davis_evaluate
-from motionformer.experiments.davis import find_sequences
-from motionformer.experiments.davis.layout import Sequence
 from motionformer.experiments.tables import EXPERIMENTS
-from motionformer.experiments.tables.card import write_outcome
 from motionformer.experiments.tables.davis import make_discs
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, by_group
-from motionformer.experiments.tables.page import read_outcomes
+from motionformer.experiments.tables.report import read_outcomes, write_outcome
 from motionformer.experiments.tables.studies import run_experiment
+from motionformer.inference import evaluate, open_source
 from motionformer.models import create_model
 from motionformer.trace import path_error
 from motionformer.tracking import read_mask, write_mask
@@ -234,7 +232,7 @@ def test_t3m_measures_ratios_to_exact_attention(tmp_path: Path, monkeypatch: pyt
     """A row alone is still measured beside exact attention. The step itself is tried at a small size (tests/costs)."""
     sizes = {"exact": 2e9, "orthoformer": 1e9}
     monkeypatch.setattr(
-        "motionformer.experiments.tables.studies.training_step_peak", lambda config: sizes[config.attend.kind]
+        "motionformer.experiments.tables.studies.training_step_peak", lambda config: sizes[config.kernel.kind]
     )
     outcome = run("t3m", tmp_path, rows="Orthoformer, 64")
     assert [(line.group, line.label, line.values, line.paper) for line in outcome.lines] == [
@@ -298,7 +296,7 @@ def test_t5_at_the_papers_scale_asks_for_data(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_json(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["reproduce", "a6", "--rows", "copied", "--out", str(tmp_path), "--json"])
+    done = CliRunner().invoke(app, ["reproduce", "a6", "--rows", "copied", "--output", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["lines"][0]["label"] == "the first mask, copied"
     assert (tmp_path / "a6-cpu-rows-copied.png").is_file()
@@ -319,7 +317,7 @@ def test_a3_needs_both_rows(tmp_path: Path) -> None:
 def test_rows_do_not_replace_the_whole_table(tmp_path: Path) -> None:
     write_outcome(EXPERIMENTS["a5"], Outcome("a5", "cpu", "c", "", (Line("x", (1.0,)),)), tmp_path)
     whole = {file: file.read_bytes() for file in tmp_path.iterdir()}
-    command = ["reproduce", "a5", "--out", str(tmp_path), "--rows", "orthoformer-64"]
+    command = ["reproduce", "a5", "--output", str(tmp_path), "--rows", "orthoformer-64"]
     assert CliRunner().invoke(app, command).exit_code == 0
     assert {file.name for file in tmp_path.iterdir() if file not in whole} == {
         f"a5-cpu-rows-orthoformer-64.{suffix}" for suffix in ("json", "md", "png")

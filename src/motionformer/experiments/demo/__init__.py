@@ -22,11 +22,11 @@ from motionformer.data import open_dataset
 from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
-from motionformer.evaluation import FileVideos, Results, evaluate, print_summary, write_reports
 from motionformer.experiments.demo.report import Facts, write_report
+from motionformer.inference import FileVideos, Results, evaluate, print_summary, write_reports
 from motionformer.trace import PathErrors, path_error
 from motionformer.training.recipe import Recipe, load_recipe
-from motionformer.training.run import FinishedRun, train
+from motionformer.training.run import TrainingResult, train
 from motionformer.weights import load_model
 
 RECIPE = "motion/easy"
@@ -43,7 +43,7 @@ class Demo:
     folder: Path
     report: Path
     summary: dict[str, Any]
-    run: FinishedRun
+    run: TrainingResult
     paths: PathErrors
     seconds: float
 
@@ -93,7 +93,7 @@ def test(model: Path, videos: Path, output: Path, *, show_progress: bool) -> Res
     """Score the videos as `motionformer evaluate` does."""
     loaded = load_model(model)
     source = FileVideos(open_dataset(videos), loaded.config.input, views=VIEWS)
-    return evaluate(loaded, source, name=str(model), batch=32, output=output, show_progress=show_progress)
+    return evaluate(loaded, source, name=str(model), batch_size=32, output=output, show_progress=show_progress)
 
 
 def _level(recipe: Recipe) -> str:

@@ -15,15 +15,15 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from motionformer.data.motion import MotionBenchmark, MotionClip
-from motionformer.evaluation import Results, confusion
-from motionformer.evaluation.classes import SINGLE
-from motionformer.evaluation.intervals import show_interval
-from motionformer.evaluation.pictures import draw_confusion
+from motionformer.inference import Results, confusion
+from motionformer.inference.metrics import show_interval
+from motionformer.inference.pictures import draw_confusion
+from motionformer.inference.scorer import SINGLE
 from motionformer.models import Motionformer
 from motionformer.runs import write_atomically
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
-from motionformer.training.run import FinishedRun, validation_intervals
+from motionformer.training.run import TrainingResult, validation_intervals
 from motionformer.video import open_video
 
 NUM_EXAMPLES = 8
@@ -36,7 +36,7 @@ class Facts:
     """What the report tells."""
 
     recipe: Recipe
-    run: FinishedRun
+    run: TrainingResult
     results: Results
     summary: dict[str, Any]
     videos: Path

@@ -17,10 +17,9 @@ from av import VideoFrame
 
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
-from motionformer.experiments.davis import evaluate, find_sequences
-from motionformer.experiments.davis.layout import Sequence
+from motionformer.experiments.davis import Sequence, evaluate, find_sequences
 from motionformer.experiments.davis.score import Scores
-from motionformer.experiments.tables.experiments import Experiment
+from motionformer.experiments.tables import Experiment
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 from motionformer.models import Motionformer
 from motionformer.runs import write_atomically
@@ -36,7 +35,7 @@ from motionformer.tracking import (
 from motionformer.tracking.masks import write_png
 from motionformer.tracking.tracker import Tracker
 from motionformer.video.images import list_frames
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.image import read_image_weights
 
 Figures = dict[str, float]
 RELEASED = "k400_motionformer_224_16x4"

@@ -10,8 +10,8 @@ from statistics import mean, stdev
 from typing import Any, Literal
 
 from motionformer.errors import RecipeError
-from motionformer.evaluation.intervals import show_interval, wilson
-from motionformer.experiments.tables.experiments import Experiment
+from motionformer.experiments.tables import Experiment
+from motionformer.inference.metrics import show_interval, wilson
 
 Scale = Literal["cpu", "paper"]
 

@@ -1,0 +1,208 @@
+"""What the user gives becomes videos: paths, folders and patterns; or frames in memory, as bytes `[t H W 3]`."""
+
+import glob
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
+from motionformer.errors import VideoError
+from motionformer.models import InputSpec
+
+log = logging.getLogger("motionformer")
+
+
+@dataclass(frozen=True)
+class Input:
+    """A video, and its name below the folder or pattern it was found by: files made from it are called so."""
+
+    path: Path
+    name: str
+
+
+def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
+    """The videos of files, folders, folders of frames and patterns: each once, in an order that never changes.
+
+    Args:
+        paths: a file that is named is taken whatever its ending, also if it is not there: it then fails to be read.
+
+    Raises:
+        VideoError: no path, nothing there, or a folder or pattern without videos.
+
+    Example:
+        ```python
+        [one.path for one in find_inputs(["videos/", "more/**/*.avi"])]
+        ```
+    """
+    found: dict[Path, Input] = {}
+    for path in paths:
+        for one in _videos_at(Path(path)):
+            found.setdefault(one.path, one)
+    if not found:
+        raise VideoError("no path was given.")
+    if not any(path.exists() for path in found):
+        others = f", nor are the {len(found) - 1} others" if len(found) > 1 else ""
+        raise VideoError(f"there is no such file{others}", next(iter(found)))
+    return list(found.values())
+
+
+@runtime_checkable
+class _ArrayLike(Protocol):
+    """What calls itself an array, as PIL images do."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+
+_Frame = Tensor | _ArrayLike
+Frames = _Frame | Sequence[_Frame]
+"""A tensor or an array `[t H W 3]`, or a list of arrays or PIL images `[H W 3]`: bytes, RGB."""
+
+_ACCEPTED = (
+    "a video is a path, or frames in memory: bytes (uint8) [t H W 3], RGB, as a tensor, an array, or a list of arrays"
+    " or PIL images [H W 3]"
+)
+
+
+def is_frames(video: Any) -> bool:
+    """Whether this stands for frames in memory, right or wrong, and not for paths."""
+    if isinstance(video, (list, tuple)):
+        return bool(video) and not isinstance(video[0], (str, PathLike)) and _is_array(video[0])
+    return _is_array(video)
+
+
+def as_frames(frames: Any) -> UInt8[Tensor, "t H W 3"]:
+    """The frames as a tensor. Raises `TypeError` or `ValueError` with what is accepted."""
+    if isinstance(frames, (list, tuple)):
+        return _stack(frames)
+    if not _is_array(frames):
+        raise TypeError(f"{_ACCEPTED}; not {_kind(frames)}.")
+    found = _tensor(frames)
+    shape = list(found.shape)
+    if found.ndim == 5:
+        raise ValueError(f"one video at a time: {_ACCEPTED}. {shape} is a batch: call once for each of its {shape[0]}.")
+    if found.ndim != 4 or shape[-1] != 3 or 0 in shape:
+        hint = ""
+        if found.ndim == 4 and shape[1] == 3:
+            hint = " Channels come last: frames.permute(0, 2, 3, 1), of an array frames.transpose(0, 2, 3, 1)."
+        elif found.ndim == 4 and shape[0] == 3:
+            hint = " Channels come last: frames.permute(1, 2, 3, 0), of an array frames.transpose(1, 2, 3, 0)."
+        raise ValueError(f"{_ACCEPTED}; not {shape}.{hint}")
+    if found.dtype != torch.uint8:
+        hint = ""
+        if found.is_floating_point():
+            hint = " Of values from 0 to 1: (frames * 255).round().to(torch.uint8); from 0 to 255: without the factor."
+        raise ValueError(f"{_ACCEPTED}; not {str(found.dtype).removeprefix('torch.')}.{hint}")
+    return found
+
+
+def check_fps(fps: float | None, spec: InputSpec) -> float:
+    """The rate of frames in memory: the model's where none is given."""
+    if fps is None:
+        return spec.fps or 30.0
+    if not 0 < fps < float("inf"):
+        raise ValueError(f"`fps` ({fps}) must be a positive number of frames per second.")
+    return float(fps)
+
+
+def check_paths(videos: Any) -> Iterable[Any]:
+    """What may be gone through for paths: bytes, open files and mappings can be too, and hold none."""
+    if isinstance(videos, (bytes, bytearray, memoryview, Mapping)) or hasattr(videos, "read"):
+        raise TypeError(f"{_ACCEPTED}; not {_kind(videos)}. Write what it holds to a file, and give its path.")
+    if not isinstance(videos, Iterable):
+        raise TypeError(f"{_ACCEPTED}; not {_kind(videos)}.")
+    if isinstance(videos, (list, tuple)):
+        videos = list(map(_check_path, videos))
+    return map(_check_path, videos)
+
+
+def _check_path(path: Any) -> str | PathLike[str]:
+    """One of several videos: a path."""
+    if not isinstance(path, (str, PathLike)):
+        raise TypeError(f"{_ACCEPTED}; of several, each is a path, not {_kind(path)}.")
+    return path
+
+
+def _videos_at(path: Path) -> list[Input]:
+    if path.is_dir():
+        return _below(path)
+    if path.exists() or not glob.has_magic(str(path)):
+        return [Input(path, path.name)]
+    names = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob takes no absolute patterns)
+    videos = [video for name in sorted(names) for video in _matched(Path(name))]
+    if not videos:
+        raise VideoError("this pattern matches no video", path)
+    base = _plain_part(path)
+    return [Input(video, video.relative_to(base).as_posix()) for video in videos]
+
+
+def _below(folder: Path) -> list[Input]:
+    videos = _in_folder(folder)
+    if videos == [folder]:
+        return [Input(folder, folder.resolve().name)]
+    if not videos:
+        raise VideoError("no video in this folder (they are known by their endings: mp4, avi, mkv, webm …)", folder)
+    return [Input(video, video.relative_to(folder).as_posix()) for video in videos]
+
+
+def _matched(path: Path) -> list[Path]:
+    """A pattern may match anything; of that, only what looks like a video is meant."""
+    if path.is_dir():
+        return _in_folder(path)
+    return [path] if is_video(path) else []
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """The folder itself if its pictures are the frames of a video, otherwise the videos below it."""
+    if is_frame_folder(folder):
+        return [folder]
+    for note in note_left_out(folder):
+        log.warning("note: %s", note)
+    return find_videos(folder)
+
+
+def _plain_part(pattern: Path) -> Path:
+    """The folder that all matches are below."""
+    return next(folder for folder in pattern.parents if not glob.has_magic(str(folder)))
+
+
+def _stack(frames: Any) -> UInt8[Tensor, "t H W 3"]:
+    for frame in frames:
+        if not _is_array(frame):
+            raise TypeError(f"{_ACCEPTED}; not a list with {_kind(frame)}.")
+    made = [_tensor(frame) for frame in frames]
+    shapes = sorted({tuple(frame.shape) for frame in made})
+    if len(shapes) > 1:
+        raise ValueError(f"frames of one video have one size; not {' and '.join(str(list(s)) for s in shapes[:3])}.")
+    if shapes and (len(shapes[0]) != 3 or shapes[0][-1] != 3):
+        hint = ' Of a PIL image: image.convert("RGB").' if hasattr(frames[0], "convert") else ""
+        raise ValueError(f"{_ACCEPTED}; not a list of {list(shapes[0])}.{hint}")
+    if not made:
+        raise ValueError(f"{_ACCEPTED}; the list is empty.")
+    return as_frames(torch.stack(made))
+
+
+def _is_array(value: Any) -> bool:
+    """A tensor, an array, or what calls itself one, as PIL images do."""
+    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "__array_interface__")
+
+
+def _tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{_ACCEPTED}; not an array of {array.dtype}.")
+    return torch.from_numpy(np.array(array))  # a copy that may be written to: torch warns of others
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")

@@ -1,0 +1,155 @@
+"""Clips through a model, a batch at a time, to scores: device, precision, memory and softmax are handled here alone.
+
+The paper averages softmax scores over views (method.md §6), not logits.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from typing import Literal, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+from motionformer.errors import EvaluationError
+from motionformer.models.config import ModelConfig
+
+Precision = Literal["32", "bf16", "16"]
+SINGLE = "class"
+"""The task of a model with one head."""
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Scoring(Protocol):
+    """Logits of a view to scores between 0 and 1, in float32 whatever the model computed in."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, logits: Tensor) -> Tensor: ...
+
+
+class Softmax:
+    """Scores of models with one class per video.
+
+    Example:
+        >>> Softmax()(torch.zeros(1, 4))
+        tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+
+    name = "softmax"
+
+    def __call__(self, logits: Float[Tensor, "*b k"]) -> Float32[Tensor, "*b k"]:
+        return logits.float().softmax(dim=-1)
+
+
+class Sigmoid:
+    """Scores of models with any number of classes per video, each true or false by itself.
+
+    Example:
+        >>> Sigmoid()(torch.zeros(1, 2))
+        tensor([[0.5000, 0.5000]])
+    """
+
+    name = "sigmoid"
+
+    def __call__(self, logits: Float[Tensor, "*b k"]) -> Float32[Tensor, "*b k"]:
+        return logits.float().sigmoid()
+
+
+class Scorer:
+    """A model on its device, and how its clips are batched and scored.
+
+    `columns` picks and orders the outputs of each task; by default all, in the model's order.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: str | torch.device | None = None,
+        *,
+        batch_size: int = 8,
+        precision: Precision = "32",
+        scoring: Scoring | None = None,
+        columns: Mapping[str, list[int]] | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise EvaluationError(f"`batch_size` ({batch_size}) must be at least 1.")
+        self.device = model_device(model, device)
+        self.model = model.to(self.device)
+        self.batch_size, self.precision, self.columns = batch_size, precision, columns
+        self.scoring = scoring or default_scoring(model)
+
+    @torch.inference_mode()
+    def __call__(self, clips: Iterable[Float[Tensor, "3 t H W"]]) -> dict[str, Float32[np.ndarray, "n _"]]:
+        """Scores of every clip, by task."""
+        chunks: dict[str, list[Tensor]] = {}
+        for some in batched(clips, self.batch_size):
+            with computing(self.device, self.precision, len(some)):
+                logits = self.model(torch.stack([clip.to(self.device, non_blocking=True) for clip in some]))
+            for task, values in (logits if isinstance(logits, Mapping) else {SINGLE: logits}).items():
+                scores = check_finite(self.scoring(values), f"output for {task!r}", self.precision).cpu()
+                chunks.setdefault(task, []).append(scores if self.columns is None else scores[:, self.columns[task]])
+        return {task: torch.cat(parts).numpy() for task, parts in chunks.items()}
+
+
+def default_scoring(model: nn.Module) -> Scoring:
+    """What the model was trained for; softmax for a model without a configuration."""
+    config = getattr(model, "config", None)
+    return Sigmoid() if isinstance(config, ModelConfig) and config.scoring == "sigmoid" else Softmax()
+
+
+def model_device(model: nn.Module, device: str | torch.device | None) -> torch.device:
+    """The device asked for, or the model's own."""
+    if device is not None:
+        return torch.device(device)
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+@contextmanager
+def computing(device: torch.device, precision: Precision, num_clips: int) -> Iterator[None]:
+    """A forward pass of `num_clips` clips in `precision`; out of memory is an `EvaluationError` with the remedy."""
+    types = {"bf16": torch.bfloat16, "16": torch.float16}
+    try:
+        with nullcontext() if precision == "32" else torch.autocast(device.type, types[precision]):
+            yield
+    except torch.OutOfMemoryError as error:
+        raise EvaluationError(
+            f"{num_clips} clips do not fit into the memory of {device}; use a smaller batch."
+        ) from error
+
+
+def check_finite(values: Tensor, what: str, precision: Precision) -> Tensor:
+    """The values, or an `EvaluationError` if one of them is NaN or infinite."""
+    if not torch.isfinite(values).all():
+        remedy = "its weights are broken" if precision == "32" else f"overflow in {precision}; use --precision 32"
+        raise EvaluationError(f"the model's {what} is not finite: {remedy}.")
+    return values
+
+
+def average_views(scores: Float32[np.ndarray, "n v c k"]) -> Float32[np.ndarray, "n k"]:
+    """The mean score per video and class over temporal views and crops, summed in double so that their order does not
+    matter.
+
+    Args:
+        scores: `[n v c k]`: videos, temporal views, crops, classes.
+
+    Returns:
+        `[n k]`.
+
+    Example:
+        >>> average_views(np.array([[[[0.0, 1.0]], [[0.5, 0.5]]]], dtype=np.float32))
+        array([[0.25, 0.75]], dtype=float32)
+    """
+    mean: Float32[np.ndarray, "n k"] = scores.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)
+    return mean
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size`, the last one shorter."""
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some
