@@ -1,7 +1,7 @@
 """What happens when in a long video, file or live: windows along time, their scores, segments above a threshold.
 
-Frames arrive one at a time and a ring buffer as long as one clip is all that is kept; the end of the video is found when
-it comes.
+Frames arrive one at a time and a ring buffer as long as one clip is all that is kept; the end of the video is found
+when it comes.
 """
 
 import csv
