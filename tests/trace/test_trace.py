@@ -15,7 +15,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Ellipse
 from PIL import Image
 
-from motionformer import create_model
+import motionformer
+from motionformer import Predictor, create_model
 from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.errors import AnnotationError, TraceError
 from motionformer.models import Motionformer
@@ -96,6 +97,15 @@ class TestTrace:
         first, second = trace(model, clip), trace(model, clip)
         assert model.training
         assert torch.equal(first.tracks[0].path, second.tracks[0].path)
+
+    def test_a_predictor_is_its_model_and_results_describe_themselves(self) -> None:
+        model, clip = make(noise=2.0).eval(), MotionBenchmark("easy", "val", 8)[5]
+        found = trace(Predictor(model), clip.frames, (20.0, 30.0), frame=3, name="mine", device="cpu")
+        assert torch.equal(found.tracks[0].path, trace(model, clip.frames, (20.0, 30.0), frame=3).tracks[0].path)
+        assert repr(found) == "Trace(trajectory of (20, 30), model 'mine', clip 'clip', 1 track)"
+        assert repr(found.clip) == "Clip('clip', 8 frames 48×48, frames 0 to 7)"
+        assert repr(found.tracks[0]).startswith("Track(layer 1, head mean: ")
+        assert motionformer.trace.trace is trace
 
     def test_motion_clips_know_their_object(self) -> None:
         model = make()
