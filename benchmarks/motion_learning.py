@@ -13,8 +13,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from motionformer.data.motion import MotionBenchmark
-from motionformer.data.motion.scene import Level, find_level
+from motionformer.data.motion import Level, MotionBenchmark, find_level
 from motionformer.models import create_model
 
 

@@ -20,12 +20,12 @@ from lightning.pytorch import Callback
 from torch import Tensor, nn
 
 from motionformer.data import Visit
-from motionformer.training.clips import Clips, collate_batch
+from motionformer.training.datamodule import VideoDataModule, _collate_batch
 from motionformer.training.model import build_model
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import Prepared, prepare
-from motionformer.training.trainer import make_trainer, without_chatter
+from motionformer.training.trainer import make_trainer, quiet_lightning
 
 
 class Stopwatch(Callback):
@@ -41,7 +41,7 @@ class Stopwatch(Callback):
 def main() -> None:
     options = parse_options()
     torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as folder, without_chatter():
+    with tempfile.TemporaryDirectory() as folder, quiet_lightning():
         recipe = make_recipe(
             {
                 "name": "overhead",
@@ -83,8 +83,8 @@ def run_ours(recipe: Recipe, prepared: Prepared) -> list[float]:
     """Seconds of every step of an epoch under the Trainer, the first two left out."""
     watch = Stopwatch()
     module = TrainingModule(_model(recipe, prepared), recipe, prepared.plan)
-    clips = Clips(recipe, prepared.plan, prepared.sources, prepared.config.input)
-    trainer = make_trainer(recipe, prepared.plan.accumulation, [], [watch], quiet=True)
+    clips = VideoDataModule(recipe, prepared.plan, prepared.sources, prepared.config.input)
+    trainer = make_trainer(recipe, prepared.plan, [], [watch])
     trainer.fit(module, datamodule=clips)
     return _differences(watch.times)
 
@@ -110,7 +110,7 @@ def load(recipe: Recipe, prepared: Prepared) -> list[tuple[Tensor, Tensor]]:
     size = recipe.global_batch
     made = []
     for i in range(prepared.plan.steps_per_epoch):
-        batch = collate_batch([items[Visit(0, j)] for j in range(i * size, (i + 1) * size)])
+        batch = _collate_batch([items[Visit(0, j)] for j in range(i * size, (i + 1) * size)])
         made.append((batch["clip"], batch["label"]))
     return made
 
@@ -120,8 +120,7 @@ def rate(seconds: list[float], batch: int) -> dict[str, float]:
 
 
 def _model(recipe: Recipe, prepared: Prepared) -> Any:
-    names = prepared.sources[0].class_names
-    return build_model(recipe, names, len(names))
+    return build_model(recipe, prepared.config)[0]
 
 
 def _differences(times: list[float]) -> list[float]:

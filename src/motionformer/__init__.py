@@ -29,11 +29,17 @@ if TYPE_CHECKING:
     from motionformer.inference import FeatureExtractor as FeatureExtractor
     from motionformer.inference import Predictor as Predictor
     from motionformer.inference import evaluate as evaluate
+    from motionformer.models import InputSpec as InputSpec
+    from motionformer.models import KernelConfig as KernelConfig
     from motionformer.models import ModelConfig as ModelConfig
     from motionformer.models import Motionformer as Motionformer
     from motionformer.models import create_model as create_model
+    from motionformer.models import list_models as list_models
     from motionformer.tracking import track as track
+    from motionformer.training import train as train
+    from motionformer.video import open_video as open_video
     from motionformer.weights import from_image_weights as from_image_weights
+    from motionformer.weights import list_weights as list_weights
     from motionformer.weights import load_model as load_model
 
 __version__ = "0.1.0"
@@ -56,9 +62,11 @@ _HOME = {
     ),
     "errors": ("MotionformerError",),
     "inference": ("FeatureExtractor", "Predictor", "evaluate"),
-    "models": ("ModelConfig", "Motionformer", "create_model"),
+    "models": ("InputSpec", "KernelConfig", "ModelConfig", "Motionformer", "create_model", "list_models"),
     "tracking": ("track",),
-    "weights": ("from_image_weights", "load_model"),
+    "training": ("train",),
+    "video": ("open_video",),
+    "weights": ("from_image_weights", "list_weights", "load_model"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 _PACKAGES = ("trace",)  # not a function: importing the package would replace it; `motionformer.trace.trace` is the call

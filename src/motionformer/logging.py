@@ -12,6 +12,8 @@ from rich.console import Console
 from motionformer.distributed import is_rank_zero
 
 logger = logging.getLogger("motionformer")
+console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+"""Shared with progress bars, so that messages are printed above them."""
 
 
 @contextmanager
@@ -41,11 +43,10 @@ class _PlainHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
             text = self.format(record)
             if record.levelno >= logging.WARNING:
-                console.print(f"{record.levelname.lower()}: {text}", style="yellow")
+                console.print(f"{record.levelname.lower()}: {text}", style="yellow", soft_wrap=True)
             else:
-                console.print(text)
+                console.print(text, soft_wrap=True)
         except Exception:
             self.handleError(record)

@@ -127,7 +127,7 @@ def test_the_same_command_again_does_nothing_again(place: Path, tmp_path: Path) 
         os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     again = runner.invoke(app, words)
     assert again.stdout == first
-    assert "finished earlier: nothing was computed" in again.stderr
+    assert "finished earlier; nothing was computed" in again.stderr
 
 
 def test_other_videos_are_not_given_the_stored_result(place: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_other_videos_are_not_given_the_stored_result(place: Path, tmp_path: Pat
     shutil.rmtree(data)
     write_videos(data, "easy", 8, frames=12, size=32, seed=1)
     shutil.copy(data / "up/00002.mp4", data / "up/broken.mp4")
-    with pytest.raises(MotionformerError, match="9 of 9 videos have another size or time of change"):
+    with pytest.raises(MotionformerError, match="9 of 9 videos have another size or modification time"):
         runner.invoke(app, words, catch_exceptions=False)
 
 
@@ -203,7 +203,7 @@ def test_a_model_alone_is_not_taken_for_a_recipe(place: Path) -> None:
     for model in ("motion-tiny", str(place / "model")):
         result = runner.invoke(app, ["evaluate", model])
         assert result.exit_code == 2
-        assert "say what to evaluate it on" in " ".join(result.output.replace("│", "").split())
+        assert "give the data to evaluate it on" in " ".join(result.output.replace("│", "").split())
 
 
 def test_an_epic_submission(tmp_path: Path) -> None:

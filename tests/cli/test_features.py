@@ -62,7 +62,7 @@ def test_wrong_usage(place: Path) -> None:
     for options in (["--segments", "inf"], ["--segments", "0"], ["--segments", "1", "--hop", "inf"]):
         wrong = runner.invoke(app, [*words, *options])
         assert wrong.exit_code == 2
-        assert f"{options[-2]}: {options[-1]} is no number of seconds above 0" in " ".join(wrong.output.split())
+        assert f"{options[-2]}: {options[-1]} is not a number of seconds above 0" in " ".join(wrong.output.split())
     result = runner.invoke(app, [*words, "--block", "9"])
     assert result.exit_code == 1
     assert "blocks are 0 to 1" in str(result.exception)

@@ -14,7 +14,7 @@ from motionformer.errors import MotionformerError
 from motionformer.inference.metrics import wilson
 from motionformer.training.recipe import load_recipe
 
-SMALL = ["--epochs", "1", "--size", "32", "--batch", "16", "model.changes.depth=1", "data.workers=0"]
+SMALL = ["--epochs", "1", "--size", "32", "--batch-size", "16", "model.changes.depth=1", "data.workers=0"]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_plan_is_only_said(videos: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["finetune", str(videos), "--output", str(tmp_path / "run"), *SMALL, "--plan"])
     assert done.exit_code == 0, done.output
     twins = "left ↔ right"
-    for words in ("32 to learn from, 8 held out", "trajectory attention", "random weights, seed 0", "mirrored", twins):
+    for words in ("32 for training, 8 held out", "trajectory attention", "random weights, seed 0", "mirrored", twins):
         assert words in done.output
     assert not (tmp_path / "run").exists()
 
@@ -71,7 +71,7 @@ def test_a_plan_as_json(videos: Path, tmp_path: Path) -> None:
     assert said["mirrored"] == "down-left ↔ down-right, left ↔ right, up-left ↔ up-right, others as themselves"
     assert said["steps"] == 2
     assert said["notes"] == [
-        "2 optimiser steps are few (the default is 60 or more): more epochs, or a smaller batch"
+        "2 optimiser steps are few (the default is 60 or more): use more epochs, or a smaller batch"
     ]  # one epoch was asked for
     assert not (tmp_path / "run").exists()
 
@@ -91,12 +91,12 @@ def test_names_are_printed_as_they_are(videos: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     for name in ("[list]", "[bold]", "wave [/b] :dog:"):
         assert name in done.output
-    plan, result = done.output.split("videos right")
+    plan, result = done.output.split("videos correct")
     assert f"model: {tmp_path}/[draft]/model" in result
     assert "1 of" in result
     assert str(broken) in result
-    assert "the figure is too good" in plan
-    assert "the figure is too good" in result
+    assert "the metrics are too good" in plan
+    assert "the metrics are too good" in result
 
 
 def test_videos_that_are_not_there(videos: Path, tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_videos_that_are_not_there(videos: Path, tmp_path: Path) -> None:
     with pytest.raises(MotionformerError, match=r"dead\.mp4 .*`--missing drop`"):
         CliRunner().invoke(app, words, catch_exceptions=False)
     done = CliRunner().invoke(app, [*words, "--missing", "drop"], catch_exceptions=False)
-    assert "31 to learn from, 8 held out" in done.output
+    assert "31 for training, 8 held out" in done.output
     assert "1 of 40 videos are not there" in done.output
 
 
-def test_wrong_wishes(videos: Path, tmp_path: Path) -> None:
+def test_wrong_options(videos: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["finetune", str(tmp_path / "none")]).exit_code == 2
-    with pytest.raises(MotionformerError, match=r"model\.train is all, head or last:N"):
+    with pytest.raises(MotionformerError, match=r"model\.train .tail. must be all, head or last:N"):
         CliRunner().invoke(app, ["finetune", str(videos), "--train", "tail"], catch_exceptions=False)
     with pytest.raises(MotionformerError, match="lrr"):
         CliRunner().invoke(app, ["finetune", str(videos), "optimiser.lrr=1"], catch_exceptions=False)

@@ -58,7 +58,7 @@ def test_make_writes_over_nothing(task: str, tmp_path: Path) -> None:
 def test_costs() -> None:
     result = runner.invoke(app, ["lra", "costs", "--no-memory", "--json"])
     assert result.exit_code == 0, result.output
-    found = {row["attend"]: row["gmacs"] for row in json.loads(result.stdout)}
+    found = {row["kernel"]: row["gmacs"] for row in json.loads(result.stdout)}
     assert round(found["orthoformer-64"], 2) == 0.24
     table = runner.invoke(app, ["lra", "costs", "--no-memory"])
     assert "1.21" in table.output

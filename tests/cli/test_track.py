@@ -13,7 +13,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import write_video
 from motionformer.errors import MaskError, VideoError
 from motionformer.experiments.davis.score import jaccard
 from motionformer.tracking.masks import read_mask, write_mask

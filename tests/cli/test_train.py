@@ -56,7 +56,7 @@ def test_names_are_printed_as_they_are_and_broken_videos_named(recipe: Path, tmp
         assert f"{part}: 1 of 32 videos could not be read ({broken}" in result
 
 
-@pytest.mark.parametrize(("step", "how"), [(1, "begins again"), (3, "goes on after step 2")])
+@pytest.mark.parametrize(("step", "how"), [(1, "starts again"), (3, "resumes after step 2")])
 def test_ctrl_c_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch, step: int, how: str) -> None:
     def stop(self: TrainingModule, loss: float, now: int, part: int) -> None:
         if now == step:
@@ -65,13 +65,13 @@ def test_ctrl_c_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch,
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(TrainingModule, "_note_loss", stop)
+            patch.setattr(TrainingModule, "_log_loss", stop)
             stopped = CliRunner().invoke(app, ["train", str(recipe)])
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
     assert stopped.exit_code == 130
-    assert f"run: stopped. The same command {how}" in stopped.stderr
+    assert f"run: interrupted. The same command {how}" in stopped.stderr
     assert "run card" in run(str(recipe), "--quiet")
 
 

@@ -9,14 +9,14 @@ import pytest
 from tests.data.conftest import raw_reader
 
 from motionformer.data import MiddleSegments
-from motionformer.data.check import FileReport, ScanReport, Task, count_videos, inspect_video, scan
+from motionformer.data.check import FileReport, ScanReport, _inspect_video, _Task, count_videos, scan
 from motionformer.data.record import Annotations, ClassNames, Label, Record
 from motionformer.data.source import open_dataset
 from motionformer.errors import VideoError
 
 
 def look_at(path: Path, *records: Record, decode: bool = True) -> FileReport:
-    return inspect_video(Task(path, records or (Record(path),), min_frames=16, time_limit=30.0, decode=decode))
+    return _inspect_video(_Task(path, records or (Record(path),), min_frames=16, time_limit=30.0, decode=decode))
 
 
 def test_a_good_video(tmp_path: Path, make_video) -> None:

@@ -11,9 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from motionformer.data.motion import CLASSES, LEVELS, Level, MotionBenchmark, write_videos
-from motionformer.data.motion.render import disc_path, render
-from motionformer.data.motion.scene import velocity
+from motionformer.data.motion import CLASSES, LEVELS, Level, MotionBenchmark, disc_path, render, velocity, write_videos
 from motionformer.models import InputSpec
 from motionformer.video.transforms import eval_transform
 

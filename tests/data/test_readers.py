@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from motionformer.data.folders import find_videos, read_class_folders
-from motionformer.data.plain_list import read_plain_list
+from motionformer.data.lists import read_class_names, read_plain_list
 from motionformer.data.published import read_epic, read_hmdb51, read_kinetics, read_something, read_ucf101
-from motionformer.data.source import read_files, recognise
-from motionformer.data.table import read_class_names
+from motionformer.data.source import _read_files, recognise
 from motionformer.errors import AnnotationError
 from motionformer.video import open_video
 
@@ -232,13 +231,13 @@ def test_files_of_unknown_endings_are_told(tmp_path: Path, touch) -> None:
     touch(*(tmp_path / name for name in ("a/0.mp4", "a/notes.txt", "a/x.json", "list.csv", "README", "Licence.rtf")))
     touch(tmp_path / "a" / ".DS_Store", tmp_path / ".hidden" / "x.rmvb")
     assert read_class_folders(tmp_path).notes == ()
-    assert read_files(tmp_path / "a").notes == ()
+    assert _read_files(tmp_path / "a").notes == ()
     touch(tmp_path / "a" / "1.rmvb", tmp_path / "a" / "deep" / "noending", tmp_path / "a" / "0.jpg")
     pictures, files = read_class_folders(tmp_path).notes
     assert pictures.startswith("1 pictures have videos beside or below them")
     expected = f"2 files have no known ending of a video and are left out; the first is {tmp_path / 'a' / '1.rmvb'}"
     assert files == expected
-    assert read_files(tmp_path / "a").notes[-1] == expected
+    assert _read_files(tmp_path / "a").notes[-1] == expected
 
 
 def test_a_video_beside_pictures_is_not_lost_without_a_word(tmp_path: Path, touch) -> None:

@@ -1,7 +1,11 @@
 """Shards hold what the data set holds, and each item is read once."""
 
+import dataclasses
 import filecmp
 import os
+import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,8 @@ from motionformer.data import (
     collate_clips,
     write_shards,
 )
-from motionformer.data.shards import Shard, assign_shards, read_shard_index
-from motionformer.errors import AnnotationError
+from motionformer.data.shards import Shard, _assign_shards, read_shard_index
+from motionformer.errors import AnnotationError, OutputError
 from motionformer.video.sample import ClipPlan
 
 READER = raw_reader(RandomClip(ClipPlan(4, 2, fps=None)))
@@ -113,7 +117,7 @@ def test_too_few_shards(shards: Path, rank: int) -> None:
 
 def test_every_shard_is_dealt_once() -> None:
     shards = [Shard(str(number), 1, 1) for number in range(11)]
-    dealt = assign_shards(shards, num_ranks=2, num_workers=3)
+    dealt = _assign_shards(shards, num_ranks=2, num_workers=3)
     assert sorted(int(shard.file) for rank in dealt for worker in rank for shard in worker) == list(range(11))
 
 
@@ -219,4 +223,65 @@ def test_a_full_disk_leaves_no_index(annotations: Annotations, tmp_path: Path) -
     (tmp_path / "out" / f".index.json.{os.getpid()}.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match=r"No space left on device: '.*/index\.json'"):
         next(writing)
-    assert [file.suffix for file in (tmp_path / "out").iterdir()] == [".tar"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [".journal", "all-000000.tar"]
+    list(write_shards(annotations, tmp_path / "out", max_bytes=10**9))
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["all-000000.tar", "index.json"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from motionformer.data import shards, Annotations, Record
+
+added, add = 0, shards._add
+
+def add_and_die(tar, name, content):
+    global added
+    added += 1
+    if added == 11:  # two shards are done; of the third, the first video and the description of the second
+        os.kill(os.getpid(), signal.SIGKILL)
+    add(tar, name, content)
+
+shards._add = add_and_die
+paths = sorted(Path(sys.argv[1]).iterdir())
+listed = Annotations(tuple(Record(path, i % 3) for i, path in enumerate(paths)), ("a", "ü", "c"), "test")
+list(shards.write_shards(listed, sys.argv[2], max_bytes=int(sys.argv[3])))
+"""
+
+
+def test_a_killed_run_resumes_and_gives_the_same_bytes(annotations: Annotations, shards: Path, tmp_path: Path) -> None:
+    out, size = tmp_path / "out", 2 * annotations.records[0].path.stat().st_size + 200
+    folder = annotations.records[0].path.parent
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder), str(out), str(size)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert sorted(file.name for file in out.glob("*.tar")) == ["all-000000.tar", "all-000001.tar"]
+    assert not (out / "index.json").exists()
+    kept = [(file, file.stat().st_ino) for file in sorted(out.glob("*.tar"))]
+    other = dataclasses.replace(annotations, records=annotations.records[1:])
+    for wrong, options in ((other, {"max_bytes": size}), (annotations, {"max_bytes": size, "seed": 1})):
+        with pytest.raises(OutputError, match="is of another run"):
+            list(write_shards(wrong, out, **options))
+    list(write_shards(annotations, out, max_bytes=size))
+    assert [(file, file.stat().st_ino) for file, _ in kept] == kept, "what was done is not written again"
+    names = sorted(file.name for file in shards.iterdir())
+    assert sorted(file.name for file in out.iterdir()) == names, "nothing else is left there"
+    assert filecmp.cmpfiles(out, shards, names, shallow=False) == (names, [], [])
+    with pytest.raises(AnnotationError, match="not empty"):
+        list(write_shards(annotations, out, max_bytes=size))
+
+
+def test_a_video_that_changed_since_is_written_again(annotations: Annotations, tmp_path: Path) -> None:
+    copies = [tmp_path / f"{i}.mp4" for i in range(4)]
+    for record, copy in zip(annotations, copies, strict=False):
+        copy.write_bytes(record.path.read_bytes())
+    listed = Annotations(tuple(Record(path, 0) for path in copies), ("a",), "test")
+    size = copies[0].stat().st_size + 10
+    started = write_shards(listed, tmp_path / "out", max_bytes=size)
+    for _ in range(3):
+        next(started)
+    started.close()
+    copies[1].write_bytes(copies[0].read_bytes())
+    list(write_shards(listed, tmp_path / "out", max_bytes=size))
+    list(write_shards(listed, tmp_path / "anew", max_bytes=size))
+    names = [f"all-{i:06d}.tar" for i in range(4)]
+    assert filecmp.cmpfiles(tmp_path / "out", tmp_path / "anew", names, shallow=False) == (names, [], [])

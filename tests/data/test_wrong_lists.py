@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from motionformer.data.folders import read_class_folders
-from motionformer.data.plain_list import read_plain_list
+from motionformer.data.lists import read_class_names, read_json, read_plain_list, read_rows
 from motionformer.data.source import open_dataset, recognise
-from motionformer.data.table import read_class_names, read_json, read_rows
 from motionformer.errors import AnnotationError
 
 CLASSES = ["clap", "wave"]

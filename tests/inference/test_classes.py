@@ -8,7 +8,7 @@ import pytest
 
 from motionformer import Predictor
 from motionformer.errors import AnnotationError, EvaluationError
-from motionformer.inference.classes import find_names, read_labels
+from motionformer.inference.classes import _read_labels, find_names
 from motionformer.models import ModelConfig
 from tests.inference.conftest import make_model
 
@@ -29,33 +29,33 @@ NAMES = ("wave", "clap", "jump", "run", "sit")
 )
 def test_files(file: str, text: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(text)
-    assert read_labels(tmp_path / file) == NAMES
+    assert _read_labels(tmp_path / file) == NAMES
 
 
 def test_numbers_in_names_stay(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("100 metres\n200 metres\n")
-    assert read_labels(tmp_path / "names.txt") == ("100 metres", "200 metres")
+    assert _read_labels(tmp_path / "names.txt") == ("100 metres", "200 metres")
 
 
 def test_tasks(tmp_path: Path) -> None:
     expected = {"verb": ("take", "put"), "noun": ("cup", "pan", "lid")}
     (tmp_path / "both.json").write_text(json.dumps(expected))
-    assert read_labels(tmp_path / "both.json") == expected
+    assert _read_labels(tmp_path / "both.json") == expected
     for task, names in expected.items():
         lines = "".join(f"{i},{name}\n" for i, name in enumerate(names))
         (tmp_path / f"EPIC_100_{task}_classes.csv").write_text("id,key\n" + lines)
-    assert read_labels(tmp_path) == expected
+    assert _read_labels(tmp_path) == expected
     config = make_model(num_classes={"noun": 3, "verb": 2}, labels=None).config
     assert find_names(config, tmp_path)[0] == expected
 
 
 def test_a_data_set_names_its_classes(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("a.mp4,wave\nb.mp4,clap\n")
-    assert read_labels(tmp_path / "train.csv") == ("clap", "wave")
+    assert _read_labels(tmp_path / "train.csv") == ("clap", "wave")
     for name in ("sit", "run"):
         (tmp_path / "set" / name).mkdir(parents=True)
         (tmp_path / "set" / name / "x.mp4").touch()
-    assert read_labels(tmp_path / "set") == ("run", "sit")
+    assert _read_labels(tmp_path / "set") == ("run", "sit")
 
 
 def test_the_weights_name_them_unless_told(tmp_path: Path) -> None:
@@ -138,7 +138,10 @@ class TestReleased:
         assert note is not None
         assert all(word in note for word in (*words, "are numbered", "--labels"))
 
-    @pytest.mark.parametrize("file", ["k400.csv", "k400.json", "kinetics_classnames.json", "k400/train.csv"])
+    @pytest.mark.parametrize(
+        "file",
+        ["k400.csv", "k400.json", "kinetics_classnames.json", "k400/train.csv", "k400/kinetics_classnames.json"],
+    )
     def test_kinetics_in_alphabetical_order(self, file: str, classes: Path) -> None:
         (classes / file).parent.mkdir(exist_ok=True)
         (write_kinetics if file.endswith("csv") else write_classnames)(classes / file, 400)
@@ -151,7 +154,7 @@ class TestReleased:
         names, _ = find_names(self.config("ssv2_motionformer_224_16x4", 174))
         assert list(names["class"]) == words(174)
         write_something(classes / "labels.json", 174)  # the folder itself, as it is published, has no other name
-        assert list(read_labels(classes)) == words(174)
+        assert list(_read_labels(classes)) == words(174)
 
     @pytest.mark.parametrize("place", [".", "ek"])
     def test_epic_by_its_ids(self, place: str, classes: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from motionformer.data import ClipReader
 from motionformer.errors import EvaluationError
 from motionformer.inference import FeatureExtractor, Features, Input
-from motionformer.inference.features import _output_files, extract_all, read_features, write_features
+from motionformer.inference.features import _output_files, _write_features, extract_all, read_features
 from motionformer.models import Motionformer
 from motionformer.video import open_video
 from tests.inference.conftest import make_model
@@ -20,7 +20,7 @@ CLIPS = torch.randn(3, 3, 4, 16, 24, generator=torch.Generator().manual_seed(0))
 @pytest.mark.parametrize("attention", ["trajectory", "joint", "divided"])
 def test_equal_to_the_models_own(attention: str) -> None:
     model = make_model(attention=attention)
-    tokens, grid = model.features(CLIPS)
+    tokens, grid = model.forward_features(CLIPS), model.tokens.grid(CLIPS)
     found = {what: FeatureExtractor(model, what=what).encode(CLIPS) for what in ("class", "pooled", "tokens")}
     assert torch.equal(found["class"], tokens[:, 0])
     assert torch.equal(found["tokens"], tokens[:, 1:].reshape(3, *grid, 24))
@@ -55,7 +55,8 @@ def test_segments(model: Motionformer, clip: Path) -> None:
     with open_video(clip) as video:
         for start, values in zip((0, 12, 24, 28), found.values, strict=True):
             frames = video.read([start + i for i in (1, 4, 7, 10)])  # the middles of four equal parts
-            tokens, grid = model.features(next(reader.crop(reader.resize(frames)))[None])
+            view = next(reader.crop(reader.resize(frames)))[None]
+            tokens, grid = model.forward_features(view), model.tokens.grid(view)
             np.testing.assert_allclose(values, tokens[0, 1:].reshape(*grid, 24).detach(), atol=1e-5)
 
 
@@ -74,7 +75,7 @@ def test_files_come_back(ending: str, dtype: str, tmp_path: Path) -> None:
     times = np.arange(10.0).reshape(5, 2)
     parts = [Features(values[:2], times[:2]), Features(values[2:], times[2:])]
     file = tmp_path / "deep" / f"x.{ending}"
-    assert write_features(file, iter(parts), {"what": "tokens"}, dtype) == ((5, 2, 3), None)
+    assert _write_features(file, iter(parts), {"what": "tokens"}, dtype) == ((5, 2, 3), None)
     found, about = read_features(file)
     np.testing.assert_array_equal(found.values, values.astype(dtype))
     np.testing.assert_array_equal(found.times, times)

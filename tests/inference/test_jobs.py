@@ -15,7 +15,7 @@ import pytest
 from motionformer.errors import OutputError, VideoError
 from motionformer.inference import Predictor, find_inputs
 from motionformer.inference.jobs import (
-    failed_entry,
+    _failed,
     predict_videos,
     predictions_json,
     run_job,
@@ -39,11 +39,7 @@ class Recorded:
             if len(self.done) == self.stop_after:
                 raise KeyboardInterrupt
             self.done.append(path.name)
-            yield (
-                failed_entry(path, "broken")
-                if "bad" in path.name
-                else {"video": str(path), "size": path.stat().st_size}
-            )
+            yield (_failed(path, "broken") if "bad" in path.name else {"video": str(path), "size": path.stat().st_size})
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_new_videos_are_new_and_old_models_do_not_know(videos: Path) -> None:
     assert (found["known"], found["videos"], found["note"]) == (
         True,
         0,
-        "0 of 8 videos are training videos of this model",
+        "0 of 8 videos are training videos of this model (re-encoded copies are not recognised)",
     )
     unknown = run(tiny(), source_of(model, videos)).overlap
     assert unknown == {

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data import Annotations, ClipReader, Record, eval_sampler, middle_sampler, open_dataset, train_sampler
+from motionformer.finetune.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.inference import FeatureExtractor, Predictor
 from motionformer.inference.timeline import even_windows, slide
 from motionformer.inference.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.trace import find_geometry, open_clip
-from motionformer.training.advice import Hardware, VideoFacts, Wishes, finetune_recipe
 from motionformer.training.model import build_config
 from motionformer.training.recipe import ModelPart, Recipe
 from motionformer.training.sources import VideoSource
@@ -28,6 +28,7 @@ from motionformer.video.sample import segment_indices, segment_middles
 from motionformer.video.transforms import eval_transform
 from motionformer.weights import RELEASED, load_model
 from tests.data.conftest import raw_reader
+from tests.inference.conftest import make_model
 from tests.literal.released_clip import read_view
 from tests.parity_files import PARITY
 from tests.video.numbered import read_number, write_images, write_video
@@ -114,7 +115,7 @@ def test_load_model_sets_it_for_the_authors_files_and_an_option_overrules() -> N
 def test_an_unknown_protocol_lists_the_known_ones(run_python: Callable[[str], str]) -> None:
     call = f"import motionformer; motionformer.load_model({str(PARITY / 'tiny_official.pyth')!r}, protocol='exact')"
     said = run_python(f"try:\n    {call}\nexcept ValueError as error:\n    print(error)")
-    assert "`protocol` is one of uniform, released; not 'exact'" in said
+    assert "`protocol` must be one of uniform, released; not 'exact'" in said
 
 
 def test_it_stays_with_a_saved_model(tmp_path: Path) -> None:
@@ -262,10 +263,23 @@ def test_features_of_another_protocol_are_not_kept(model: Motionformer, video: P
 def test_a_new_model_from_released_weights_is_uniform() -> None:
     start = load_model(PARITY / "tiny_official.pyth").config
     recipe = finetune_recipe(
-        Wishes(name="x", start="y"),
+        FinetuneOptions(name="x", init_from="y"),
         VideoFacts(30, 2.5, 120),
         Hardware(False, 16 << 30, 2),
         num_train=40,
-        starting_config=lambda _: start,
+        initial_config=lambda _: start,
     )
     assert build_config(recipe, 2).input.protocol == "uniform"
+
+
+def test_a_timeline_takes_stored_pixels(tmp_path: Path) -> None:
+    """The pixel aspect is ignored there too: the frames as they are stored give the same scores."""
+    file = write_video(tmp_path / "x.mp4", fps=24, num_frames=40, height=64, width=66, aspect=Fraction(64, 33))
+    predictor = Predictor(make_model(protocol="released"), device="cpu")
+    found = predictor.timeline(file)
+    with open_video(file, square_pixels=False) as stored:
+        frames = stored.read(list(range(40)))
+    streamed = list(predictor.stream(iter(frames), fps=24.0))
+    assert len(found.windows) == len(streamed) > 1
+    for one, other in zip(found.windows, streamed, strict=True):
+        np.testing.assert_allclose(one.scores["class"], other.scores["class"], atol=1e-6)

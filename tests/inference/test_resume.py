@@ -12,8 +12,7 @@ from motionformer.data import Failure
 from motionformer.data.motion import write_videos
 from motionformer.errors import EvaluationError
 from motionformer.inference import Results, evaluate, open_source
-from motionformer.inference.evaluation import PARTS
-from motionformer.inference.overlap import video_stamps
+from motionformer.inference.evaluation import PARTS, _stamp_videos
 from motionformer.inference.views import Entry
 from motionformer.models import create_model
 from motionformer.runs import stamp_video
@@ -245,5 +244,5 @@ def test_stamps_change_with_files_and_frames(tmp_path: Path) -> None:
 
 def test_made_clips_have_no_stamp() -> None:
     model = create_model("motionformer-tiny")
-    assert set(video_stamps(open_source("motion:easy:4", model.config.input))) == {""}
+    assert set(_stamp_videos(open_source("motion:easy:4", model.config.input))) == {""}
     assert torch.is_tensor(open_source("motion:easy:4", model.config.input).read(0))

@@ -18,8 +18,9 @@ from motionformer.inference import FeatureExtractor, Prediction, Predictor, Time
 from motionformer.inference.pictures import _clock, _step, draw_timeline
 from motionformer.models import Motionformer
 from motionformer.video import open_video, stream
-from motionformer.video.sample import ClipPlan, sliding_windows
+from motionformer.video.sample import ClipPlan
 from tests.inference.conftest import make_model
+from tests.literal.sliding_windows import sliding_windows
 from tests.video.numbered import write_video
 
 

@@ -1,4 +1,4 @@
-"""Windows of a stream are those of a video whose length is known."""
+"""_Windows of a stream are those of a video whose length is known."""
 
 import math
 import threading
@@ -9,9 +9,10 @@ import pytest
 
 from motionformer.errors import EvaluationError
 from motionformer.inference import timeline as live
-from motionformer.inference.timeline import Windows, even_windows, latest_windows, model_windows, slide
+from motionformer.inference.timeline import _Windows, even_windows, latest_windows, model_windows, slide
 from motionformer.models import InputSpec
-from motionformer.video.sample import ClipPlan, segment_indices, sliding_windows
+from motionformer.video.sample import ClipPlan, segment_indices
+from tests.literal.sliding_windows import sliding_windows
 
 
 @pytest.mark.parametrize("num_frames", [1, 5, 60, 61, 62, 200])
@@ -20,7 +21,7 @@ def test_equal_to_sliding_windows(num_frames: int, fps: float, hop: int) -> None
     spec = InputSpec(frames=16, stride=4)
     plan = ClipPlan(16, 4, 30.0)
     windows = model_windows(spec, fps)
-    windows = Windows(windows.span, Fraction(hop), windows.pick)
+    windows = _Windows(windows.span, Fraction(hop), windows.pick)
     found = [(one.start, one.end, one.frames) for one in slide(iter(range(num_frames)), windows)]
     expected = [(one.start, one.end, one.indices) for one in sliding_windows(plan, num_frames, fps, hop)]
     assert found == expected
@@ -35,7 +36,7 @@ def test_a_window_comes_as_soon_as_it_can() -> None:
             seen = number
             yield number
 
-    windows = Windows(4, Fraction(2), lambda count: list(range(count)))
+    windows = _Windows(4, Fraction(2), lambda count: list(range(count)))
     assert [(seen, one.frames) for one in slide(frames(), windows)] == [
         (3, [0, 1, 2, 3]),
         (5, [2, 3, 4, 5]),
@@ -85,7 +86,7 @@ def test_nothing_and_nonsense() -> None:
         model_windows(InputSpec(), 30.0, seconds=2.0)
 
 
-WHOLE = Windows(4, Fraction(2), lambda count: list(range(count)))
+WHOLE = _Windows(4, Fraction(2), lambda count: list(range(count)))
 
 
 def test_live_windows_are_the_newest() -> None:

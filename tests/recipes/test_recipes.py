@@ -18,9 +18,9 @@ from motionformer.errors import RecipeError
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import paper_macs
 from motionformer.models.motionformer import Motionformer
+from motionformer.runs import _flatten
 from motionformer.training import families
 from motionformer.training.families import find_row, recipe_rows
-from motionformer.training.folder import _flat
 from motionformer.training.model import build_config
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.sources import _rand_augment, open_sources
@@ -78,11 +78,11 @@ def test_every_different_model_is_built() -> None:
             assert Motionformer(config).config == config
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if load(name)[0].model.start])
+@pytest.mark.parametrize("name", [name for name in RECIPES if load(name)[0].model.init_from])
 def test_the_start_exists_and_is_of_the_same_kind(name: str) -> None:
     """Image weights for Kinetics; elsewhere the released model, or our own run of a recipe, of the same clip size."""
     recipe, config = load(name)
-    start = recipe.model.start
+    start = recipe.model.init_from
     if start in RELEASED:
         released = RELEASED[start]
         kind = "trajectory" if released.kind == "motionformer" else released.kind
@@ -91,7 +91,7 @@ def test_the_start_exists_and_is_of_the_same_kind(name: str) -> None:
         assert config.attention != "trajectory" or not config.project_values
     elif start.startswith("runs/"):
         source = load(start.removeprefix("runs/").removesuffix("/model"))[1]
-        same = ("dim", "depth", "attention", "attend", "time", "positions", "tubelet", "project_values")
+        same = ("dim", "depth", "attention", "kernel", "time", "positions", "tubelet", "project_values")
         assert [getattr(source, field) for field in same] == [getattr(config, field) for field in same]
     else:
         assert re.fullmatch(r"google/vit-(base|large)-patch16-224", start)
@@ -162,7 +162,7 @@ def test_the_docs_list_what_remains_different_row_by_row() -> None:
         row = row_of(file)
         assert f"| `{file}` | [`{row}`](../recipes/{row.partition('/')[0]}.yaml) | {', '.join(found)} |" in page
         assert load(row)[0].engine.precision == "bf16-mixed"
-        assert load(row)[0].model.start.startswith("k400_" if start else "google/vit-base-patch16-224")
+        assert load(row)[0].model.init_from.startswith("k400_" if start else "google/vit-base-patch16-224")
 
 
 def test_an_ablation_is_trained_as_the_row_it_varies() -> None:
@@ -210,19 +210,28 @@ def test_the_tables_of_the_docs_are_those_of_the_rows() -> None:
 
 
 def settled(recipe: Recipe) -> dict[str, Any]:
-    """What a recipe says beyond the defaults, by dotted key: a key that is added later changes nothing."""
-    default = _flat(Recipe("").to_dict())
-    return {key: value for key, value in sorted(_flat(recipe.to_dict()).items()) if default.get(key) != value}
+    """What a recipe sets beyond the defaults, by key of version 0.1: a key that is added later changes nothing."""
+    default = _flatten(Recipe("").to_dict())
+    changed = {key: value for key, value in _flatten(recipe.to_dict()).items() if default.get(key) != value}
+    before = {"model.init_from": "model.start"}
+    words = {("data.order", "stratified"): "turns"}
+    old = {before.get(key, key): words.get((key, str(value)), value) for key, value in changed.items()}
+    return dict(sorted(old.items()))
+
+
+def of_0_1(settled: dict[str, Any]) -> dict[str, Any]:
+    """The same under the keys of 0.1, which are still read."""
+    return {key.replace("model.changes.kernel", "model.changes.attend"): value for key, value in settled.items()}
 
 
 def test_a_row_is_what_its_file_was() -> None:
     """Before families each recipe was a file of its own. Run folders compare these values, so they stay."""
     for name, values in json.loads((HERE / "files.json").read_text()).items():
-        assert settled(load(name)[0]) == values
+        assert of_0_1(settled(load(name)[0])) == values
     digests = json.loads((HERE / "digests.json").read_text())
     assert len(digests) == 99
     for name, digest in digests.items():
-        text = json.dumps(settled(load(name)[0]), sort_keys=True)
+        text = json.dumps(of_0_1(settled(load(name)[0])), sort_keys=True)
         assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest, name
 
 
@@ -261,7 +270,7 @@ def test_a_name_that_is_none(name: str | Path, hint: str) -> None:
 FAMILY = """
 dataset: Mine
 note: of all
-settings: {epochs: 3, model: {variant: joint-tiny, changes: {attend: {kind: nystrom, num_prototypes: 9}}}}
+settings: {epochs: 3, model: {variant: joint-tiny, changes: {kernel: {kind: nystrom, num_prototypes: 9}}}}
 rows:
   one: {what: a, paper: none, expected: none, gmacs: 1, note: of one}
   two: {like: one, what: b, paper: none, expected: none, gmacs: 2, ran: all, note: of two, overrides: OVERRIDES}
@@ -269,14 +278,14 @@ rows:
 
 
 def test_a_row_overrides_the_row_it_is_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = "{epochs: 4, model.changes.attend: {num_prototypes: 5}, model.changes.input.stride: 2}"
+    changes = "{epochs: 4, model.changes.kernel: {num_prototypes: 5}, model.changes.input.stride: 2}"
     (tmp_path / "mine.yaml").write_text(FAMILY.replace("OVERRIDES", changes), encoding="utf-8")
-    monkeypatch.setattr(families, "PLACES", (tmp_path / "none", tmp_path))
+    monkeypatch.setattr(families, "_FOLDERS", (tmp_path / "none", tmp_path))
     rows = recipe_rows("mine")
     one, two = load_recipe("mine/one"), load_recipe("mine/two", ["seed=3"])
     assert (one.name, one.epochs, two.epochs, two.seed) == ("mine/one", 3, 4, 3)
-    assert one.model.changes == {"attend": {"kind": "nystrom", "num_prototypes": 9}}
-    assert two.model.changes == {"attend": {"kind": "nystrom", "num_prototypes": 5}, "input": {"stride": 2}}
+    assert one.model.changes == {"kernel": {"kind": "nystrom", "num_prototypes": 9}}
+    assert two.model.changes == {"kernel": {"kind": "nystrom", "num_prototypes": 5}, "input": {"stride": 2}}
     assert two.model.variant == "joint-tiny"
     assert rows["mine/two"].notes == ("of all", "of one", "of two")
     assert (rows["mine/one"].ran[:7], rows["mine/two"].ran) == ("nothing", "all")
@@ -285,14 +294,14 @@ def test_a_row_overrides_the_row_it_is_like(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("before", "after", "hint"),
     [
-        ("like: one", "like: three", "row 'two' is like 'three', which is no row above it"),
+        ("like: one", "like: three", "row 'two' is like 'three', which is not a row above it"),
         ("like: one", "lke: one", "row 'two' has lke, which it cannot have"),
         ("gmacs: 2, ", "", "row 'two' lacks gmacs"),
         ("gmacs: 2, ", "gmacs: many, ", r"row 'two': gmacs \('many'\) must be a number"),
         ("dataset: Mine", "datset: Mine", "a family lacks dataset and has datset"),
         ("  two:", "  one:", "is not YAML.*duplicate key one"),
         ("{epochs: 4}", "{epohcs: 4}", "mine/two: Key 'epohcs' not in 'Recipe'"),
-        ("{epochs: 4}", "{epochs.of: 4}", "row 'two' overrides epochs.of, but epochs is no group of keys"),
+        ("{epochs: 4}", "{epochs.of: 4}", "row 'two' overrides epochs.of, but epochs is not a group of keys"),
     ],
 )
 def test_a_family_that_is_wrong(
@@ -301,7 +310,7 @@ def test_a_family_that_is_wrong(
     text = FAMILY.replace("OVERRIDES", "{epochs: 4}")
     assert before in text
     (tmp_path / "mine.yaml").write_text(text.replace(before, after), encoding="utf-8")
-    monkeypatch.setattr(families, "PLACES", (tmp_path,))
+    monkeypatch.setattr(families, "_FOLDERS", (tmp_path,))
     with pytest.raises(RecipeError, match=f"(?s){hint}"):
         load_recipe("mine/two")
 

@@ -121,8 +121,7 @@ def page(running: Page) -> Iterator[Page]:
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A video of somebody's own: 20 frames of 64 × 48 at 10 a second."""
-    from motionformer.data.motion import MotionBenchmark
-    from motionformer.data.motion.dataset import write_video
+    from motionformer.data.motion import MotionBenchmark, write_video
 
     file = tmp_path_factory.mktemp("own") / "mine.mp4"
     frames = MotionBenchmark("easy", "val", 1, frames=20, size=64)[0].frames[:, :48].numpy()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import write_video
 from motionformer.errors import PageError
 from motionformer.serve import Limits
 from motionformer.serve.models import Models, Question

@@ -9,7 +9,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from motionformer.errors import TraceError
-from motionformer.models import AttendConfig, Motionformer, create_model
+from motionformer.models import KernelConfig, Motionformer, create_model
 from motionformer.trace.maps import _LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
 
 TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
@@ -94,7 +94,7 @@ class TestSchemes:
     @pytest.mark.parametrize("kind", ["norm_st", "orthoformer", "nystrom", "performer"])
     @pytest.mark.parametrize("scheme", TINY)
     def test_any_attend_can_be_looked_at(self, scheme: str, kind: str) -> None:
-        model = make(scheme, attend=AttendConfig(kind, choice="segments", num_prototypes=4, num_features=16))
+        model = make(scheme, kernel=KernelConfig(kind, choice="segments", num_prototypes=4, num_features=16))
         row = layer_of(model, clip()).row(7)
         assert row.shape == (3, 37)
         assert row.isfinite().all()

@@ -122,7 +122,7 @@ def _before_renaming(number: int) -> None:
 def _after_the_last_step(number: int) -> None:
     from motionformer.training import run
 
-    _at_call(run, "save_model", number)
+    _at_call(run, "_save_model", number)
 
 
 MOMENTS: dict[str, Callable[[int], None]] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import motionformer
-from motionformer.training.card import git_commit
+from motionformer.training.card import _git_commit
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_installed_in_somebody_elses_repository_it_has_no_commit(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(motionformer, "__file__", str(repository / ".venv/__init__.py"))
-    assert git_commit() is None
+    assert _git_commit() is None
 
 
 def test_a_checkout_has_its_commit_and_says_if_it_was_changed(
@@ -41,6 +41,6 @@ def test_a_checkout_has_its_commit_and_says_if_it_was_changed(
     git(repository, "add", "--force", str(file))
     git(repository, "commit", "--quiet", "--message", "its file is tracked")
     commit = git(repository, "rev-parse", "HEAD")
-    assert git_commit() == commit
+    assert _git_commit() == commit
     file.write_text("changed")
-    assert git_commit() == f"{commit} (changed)"
+    assert _git_commit() == f"{commit} (changed)"

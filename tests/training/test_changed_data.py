@@ -14,11 +14,11 @@ import torch
 from motionformer.data.motion import write_videos
 from motionformer.errors import MotionformerError, TrainingError
 from motionformer.training import make_recipe, train
-from motionformer.training.checkpoints import list_checkpoints, read_notes, write_checkpoint
-from motionformer.training.folder import refuse_other_data
+from motionformer.training.checkpoints import _write_checkpoint, list_checkpoints, read_notes
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe
 from motionformer.training.run import find_finished
+from motionformer.training.run_folder import check_same_data
 from motionformer.training.sources import VideoSource, describe_data, open_sources
 from tests.training.children import SMALL
 
@@ -95,7 +95,7 @@ def test_other_data_are_refused(
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     change_rows(tmp_path, change)
     with pytest.raises(
-        TrainingError, match=rf"run: the videos are others .* began: .*{message}.*[Uu]se another output"
+        TrainingError, match=rf"run: the videos have changed .* began: .*{message}.*[Uu]se another output"
     ):
         train(recipe, quiet=True)
     assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
@@ -125,7 +125,7 @@ def test_a_checkpoint_that_does_not_say_its_data_goes_on(recipe: Recipe, tmp_pat
     (file,) = list_checkpoints(tmp_path / "run" / "checkpoints")
     checkpoint = torch.load(file, weights_only=True)
     assert checkpoint["motionformer"].pop("data") == describe_data(open_sources(recipe))
-    write_checkpoint(checkpoint, file)
+    _write_checkpoint(checkpoint, file)
     assert "data" not in read_notes(file)
     change_rows(tmp_path, swap_two_labels)
     assert train(recipe, quiet=True).last["step"] == 4
@@ -144,7 +144,7 @@ def test_a_finished_run_outlives_its_videos_and_older_cards(recipe: Recipe, tmp_
     assert find_finished(recipe) is not None
     shutil.copy(tmp_path / "va.csv", tmp_path / "tr.csv")
     change_rows(tmp_path, swap_two_labels)
-    with pytest.raises(TrainingError, match="the videos are others"):
+    with pytest.raises(TrainingError, match="the videos have changed"):
         find_finished(recipe)
     del card["data"]["classes"]
     (tmp_path / "run/card.json").write_text(json.dumps(card))
@@ -171,10 +171,10 @@ def test_changed_classes_are_named_also_of_several_tasks(tmp_path: Path) -> None
         return {"train": part, "val": part, "classes": classes}
 
     two = {"verb": ["take", "put"], "noun": ["cup"]}
-    refuse_other_data(tmp_path, data(two), data(dict(two)))
+    check_same_data(tmp_path, data(two), data(dict(two)))
     with pytest.raises(TrainingError, match=r"other classes \(new 'noun pan'\)"):
-        refuse_other_data(tmp_path, data(two), data({**two, "noun": ["cup", "pan"]}))
+        check_same_data(tmp_path, data(two), data({**two, "noun": ["cup", "pan"]}))
     with pytest.raises(TrainingError, match=r"other classes \(in another order\)"):
-        refuse_other_data(tmp_path, data(["a", "b"]), data(["b", "a"]))
+        check_same_data(tmp_path, data(["a", "b"]), data(["b", "a"]))
     with pytest.raises(TrainingError, match=r"without '0', '1', '2', '3' and 6 more"):
-        refuse_other_data(tmp_path, data([str(i) for i in range(10)]), data([]))
+        check_same_data(tmp_path, data([str(i) for i in range(10)]), data([]))

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from motionformer.errors import TrainingError
-from motionformer.training.launch import SLURM, TORCHRUN, Launch, devices_and_nodes, find_launch
+from motionformer.distributed import Launcher
+from motionformer.errors import LaunchError
 from motionformer.training.recipe import EnginePart
+from motionformer.training.trainer import _devices_and_nodes
 
 TINY = [
     *("data.train_clips=16", "data.val_clips=8", "data.workers=0", "global_batch=8", "epochs=1", "schedule.warmup=0"),
     *("model.changes.dim=16", "model.changes.depth=1", "model.changes.num_heads=2", "model.changes.input.frames=4"),
     *("model.changes.input.height=16", "model.changes.input.width=16"),
 ]
+LAUNCHER = Launcher("torchrun", 0, 8, 2)
 needs_gloo = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this PyTorch has no gloo")
 
 
@@ -55,36 +57,19 @@ def test_torchrun_and_slurm_share_the_batch(tmp_path: Path) -> None:
         assert plan(tmp_path / name)["clips_at_once"] == 4
 
 
-def test_nobody_launched_it() -> None:
-    assert find_launch() is None
-    assert devices_and_nodes(EnginePart(), None) == ("auto", 1)
-    assert devices_and_nodes(EnginePart(devices="0,1", nodes=2), None) == ([0, 1], 2)
-
-
-def test_what_launchers_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in job(0, tasks=8, nodes=2).items():
-        monkeypatch.setenv(name, value)
-    assert find_launch() == Launch(SLURM, 8, 2)
-    for name, value in {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "4"}.items():
-        monkeypatch.setenv(name, value)
-    assert find_launch() == Launch(TORCHRUN, 12, 3)  # torchrun inside a job
+def test_without_a_launcher_the_recipe_decides() -> None:
+    assert _devices_and_nodes(EnginePart(), None) == ("auto", 1)
+    assert _devices_and_nodes(EnginePart(devices="0,1", nodes=2), None) == ([0, 1], 2)
+    assert _devices_and_nodes(EnginePart(devices="1,"), None) == ([1], 1)
 
 
 def test_the_recipe_leaves_it_open_or_agrees() -> None:
-    launch = Launch(TORCHRUN, 8, 2)
     for engine in (EnginePart(), EnginePart(devices="4"), EnginePart(nodes=2)):
-        assert devices_and_nodes(engine, launch) == (4, 2)
-    assert devices_and_nodes(EnginePart(devices="0,1,2,3"), launch) == ([0, 1, 2, 3], 2)
+        assert _devices_and_nodes(engine, LAUNCHER) == (4, 2)
+    assert _devices_and_nodes(EnginePart(devices="0,1,2,3"), LAUNCHER) == ([0, 1, 2, 3], 2)
 
 
 @pytest.mark.parametrize("engine", [EnginePart(devices="2"), EnginePart(devices="0,1"), EnginePart(nodes=3)])
-def test_a_recipe_that_disagrees_is_refused(engine: EnginePart) -> None:
-    with pytest.raises(TrainingError, match=r"torchrun started 4 processes on each of 2 nodes, but engine\.devices="):
-        devices_and_nodes(engine, Launch(TORCHRUN, 8, 2))
-
-
-def test_uneven_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in job(0, tasks=3, nodes=2).items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(TrainingError, match="3 processes on 2 nodes"):
-        find_launch()
+def test_a_recipe_that_disagrees_is_an_error(engine: EnginePart) -> None:
+    with pytest.raises(LaunchError, match=r"torchrun started 4 processes on each of 2 nodes, but engine\.devices="):
+        _devices_and_nodes(engine, LAUNCHER)

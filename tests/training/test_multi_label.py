@@ -13,25 +13,31 @@ from typer.testing import CliRunner
 from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data import Annotations, Failure, Record, ShardDataset, open_dataset, write_shards
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import write_video
 from motionformer.data.samplers import train_sampler
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
+from motionformer.finetune import plan_finetune
+from motionformer.finetune.options import FinetuneOptions, Hardware
+from motionformer.finetune.split import _split_multi_label, note_shared_files, write_list
 from motionformer.inference import Predictor, evaluate, open_source, summarise
 from motionformer.inference.overlap import model_fingerprint
 from motionformer.models import InputSpec
 from motionformer.models.config import ModelConfig
 from motionformer.models.variants import create_model
-from motionformer.training.advice import Hardware, Wishes
-from motionformer.training.clips import Clips
-from motionformer.training.finetune import plan_finetune, write_lists
-from motionformer.training.losses import binary_losses, binary_targets
-from motionformer.training.mixing import Mix
-from motionformer.training.model import build_model
-from motionformer.training.objectives import AnyOf, OneOf, find_objective, multi_hot
+from motionformer.training.datamodule import VideoDataModule
+from motionformer.training.model import build_config, build_model
+from motionformer.training.objectives import (
+    Mix,
+    _binary_losses,
+    _binary_targets,
+    _multi_hot,
+    _MultiLabel,
+    _SingleLabel,
+    find_objective,
+)
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import prepare, train
 from motionformer.training.sources import open_sources
-from motionformer.training.splits import note_shared_files, split_multi_label, write_list
 from tests.data.conftest import raw_reader
 
 COLOURS = ("blue", "green", "red")
@@ -90,7 +96,7 @@ def test_the_loss_is_that_of_a_loop() -> None:
     logits, labels = 3 * torch.randn(4, 5), [(0, 3), (), (1,), (0, 1, 2, 3, 4)]
     padded = torch.tensor([[*label, *[-1] * (5 - len(label))] for label in labels])
     mix = Mix(torch.tensor([2, 0, 3, 1]), 0.3)
-    objective = AnyOf(5)
+    objective = _MultiLabel(5)
     targets = mix.mix_targets(objective.targets(padded, 5, 0.2))
     found = objective.losses(logits, targets)
 
@@ -107,16 +113,16 @@ def test_the_loss_is_that_of_a_loop() -> None:
 
 
 def test_no_smoothing_is_the_truth_itself() -> None:
-    truth = multi_hot(torch.tensor([[2, 0], [-1, -1]]), 3)
+    truth = _multi_hot(torch.tensor([[2, 0], [-1, -1]]), 3)
     assert truth.tolist() == [[True, False, True], [False, False, False]]
-    assert multi_hot(torch.zeros(2, 0, dtype=torch.int64), 3).sum() == 0
-    assert torch.equal(binary_targets(truth, 0.0), truth.float())
-    large = binary_losses(torch.tensor([[200.0, -200.0, 200.0]]), truth[:1].float())
+    assert _multi_hot(torch.zeros(2, 0, dtype=torch.int64), 3).sum() == 0
+    assert torch.equal(_binary_targets(truth, 0.0), truth.float())
+    large = _binary_losses(torch.tensor([[200.0, -200.0, 200.0]]), truth[:1].float())
     assert large.tolist() == [0.0]  # no infinity from log(0)
 
 
 def test_validation_counts_failed_videos_last_in_every_ranking() -> None:
-    objective = AnyOf(2)
+    objective = _MultiLabel(2)
     metrics = objective.metrics()
     label = torch.tensor([[0], [-1], [1]])
     objective.measure(metrics, {"label": torch.tensor([[2.0, -1.0], [1.0, 0.0], [0.0, 3.0]])}, {"label": label})
@@ -138,8 +144,8 @@ def _loop_loss() -> float:
 
 
 def test_the_models_scoring_chooses() -> None:
-    assert isinstance(find_objective(ModelConfig(num_classes=3)), OneOf)
-    assert isinstance(find_objective(ModelConfig(num_classes=3, scoring="sigmoid")), AnyOf)
+    assert isinstance(find_objective(ModelConfig(num_classes=3)), _SingleLabel)
+    assert isinstance(find_objective(ModelConfig(num_classes=3, scoring="sigmoid")), _MultiLabel)
     assert find_objective(ModelConfig(num_classes={"verb": 2, "noun": 3})).best == "action"
     with pytest.raises(ValueError, match="several heads"):
         find_objective(ModelConfig(num_classes={"verb": 2}, scoring="sigmoid"))
@@ -158,29 +164,29 @@ def test_each_class_is_held_out_by_its_share() -> None:
     chance = (0.5, 0.3, 0.1, 0.05)
     labels = [tuple(k for k in range(4) if rng.random() < chance[k]) for _ in range(400)]
     whole = made(labels, 4)
-    train_list, val_list = split_multi_label(whole, 0.2, 0)
+    train_list, val_list = _split_multi_label(whole, 0.2, 0)
     assert sorted([*train_list, *val_list], key=lambda r: r.path) == list(whole)
     for name, count in whole.counts().items():
         assert val_list.counts()[name] / count == pytest.approx(0.2, abs=0.06)
     none = sum(record.label == () for record in whole)
     assert sum(record.label == () for record in val_list) / none == pytest.approx(0.2, abs=0.02)
-    again, other = split_multi_label(whole, 0.2, 0)[1], split_multi_label(whole, 0.2, 1)[1]
+    again, other = _split_multi_label(whole, 0.2, 0)[1], _split_multi_label(whole, 0.2, 1)[1]
     assert again.records == val_list.records != other.records
 
 
 def test_every_class_is_learned_also_where_it_cannot_be_checked() -> None:
     triangle = made([(0, 1), (0, 2), (1, 2), (3,)], 4)
     for seed in range(8):
-        train_list, val_list = split_multi_label(triangle, 0.9, seed)
+        train_list, val_list = _split_multi_label(triangle, 0.9, seed)
         assert all(train_list.counts().values())
         assert len(val_list) >= 1
         assert "c3" in train_list.notes[0]
     # classes 0 to 2 have two videos and may each send the one that also shows class 3 to validation
     star = made([(0, 3), (0,), (1, 3), (1,), (2, 3), (2,)], 4)
-    splits = [split_multi_label(star, 0.5, seed) for seed in range(60)]
+    splits = [_split_multi_label(star, 0.5, seed) for seed in range(60)]
     assert all(all(train_list.counts().values()) for train_list, _ in splits)
     with pytest.raises(AnnotationError, match="two videos or more"):
-        split_multi_label(made([(0,), (1,)], 2))
+        _split_multi_label(made([(0,), (1,)], 2))
 
 
 def test_pieces_of_a_file_of_several_classes_stay_on_one_side() -> None:
@@ -194,10 +200,10 @@ def test_pieces_of_a_file_of_several_classes_stay_on_one_side() -> None:
 
     many = pieces({f"{i}.mp4": [(0,), (0, 1), (), (1,)] for i in range(5)})
     for seed in range(5):
-        train_list, val_list = split_multi_label(many, 0.2, seed)
+        train_list, val_list = _split_multi_label(many, 0.2, seed)
         assert note_shared_files(train_list, val_list) == ()
         assert (len(train_list), len(val_list)) == (16, 4)
-    one = split_multi_label(pieces({"0.mp4": [(0,), (0, 1), (1,), (0,), (1,)]}), 0.2)
+    one = _split_multi_label(pieces({"0.mp4": [(0,), (0, 1), (1,), (0,), (1,)]}), 0.2)
     assert all(one[1].counts().values())
     assert "0.mp4" in note_shared_files(*one)[0]
 
@@ -259,9 +265,9 @@ def test_the_commands(videos: Path, trained: Path, tmp_path: Path) -> None:
 
 
 def test_finetune_plans_for_several_classes(videos: Path, tmp_path: Path) -> None:
-    planned = plan_finetune(videos / "list.csv", Wishes(output=str(tmp_path / "run")), hardware=CPU)
+    planned = plan_finetune(videos / "list.csv", FinetuneOptions(output=str(tmp_path / "run")), hardware=CPU)
     assert (planned.recipe.data.order, planned.recipe.label_smoothing) == ("shuffled", 0.0)
-    write_lists(planned)
+    planned.write_lists()
     prepared = prepare(planned.recipe)
     assert prepared.config.scoring == "sigmoid"
     assert [len(source) for source in prepared.sources] == [len(planned.train), len(planned.val)]
@@ -281,7 +287,7 @@ def test_a_video_that_cannot_be_read_lowers_the_validation(videos: Path, trained
     val = tmp_path / "val.csv"
     (tmp_path / "broken.mp4").write_bytes(b"nothing")
     val.write_text("\n".join([header, *(f"{videos}/{line}" for line in lines), "broken.mp4,red"]))
-    start = f"model.start={trained / 'model'}"
+    start = f"model.init_from={trained / 'model'}"
     changes = (start, f"data.val={val}", "data.max_failed_share=0.5", "epochs=1", "optimiser.lr=1e-12")
     recipe = recipe_for(videos, tmp_path / "run", *changes)
     finished = train(recipe, quiet=True)
@@ -301,7 +307,7 @@ def test_what_cannot_be_trained_is_refused(videos: Path, tmp_path: Path) -> None
     recipe = recipe_for(videos, tmp_path / "run", "data.order=turns")
     prepared = prepare(recipe)
     with pytest.raises(RecipeError, match=r"data\.order=turns needs one class a video"):
-        Clips(recipe, prepared.plan, prepared.sources, prepared.config.input)
+        VideoDataModule(recipe, prepared.plan, prepared.sources, prepared.config.input)
     one = tmp_path / "one.csv"
     one.write_text("\n".join(["path,label", *(f"{videos}/{i:02d}.mp4,{COLOURS[i % 3]}" for i in range(6))]))
     with pytest.raises(RecipeError, match=r"data\.val has one class a video"):
@@ -310,7 +316,7 @@ def test_what_cannot_be_trained_is_refused(videos: Path, tmp_path: Path) -> None
         open_sources(recipe_for(videos, tmp_path, f"data.train={one}"))
     grey = tmp_path / "grey.csv"
     grey.write_text(f"path,labels\n{videos}/08.mp4,\n")
-    with pytest.raises(RecipeError, match=r"no video of .*grey\.csv shows any class"):
+    with pytest.raises(RecipeError, match=r"no video of .*grey\.csv has a class"):
         open_sources(recipe_for(videos, tmp_path, f"data.val={grey}"))
     strange = tmp_path / "strange.csv"
     strange.write_text(f"path,labels\n{videos}/08.mp4,pink\n")
@@ -322,7 +328,8 @@ def test_what_cannot_be_trained_is_refused(videos: Path, tmp_path: Path) -> None
 
 def test_a_model_and_labels_of_different_kinds_are_refused(videos: Path, trained: Path, tmp_path: Path) -> None:
     several = load_model(trained / "model")
-    choosing = build_model(recipe_for(videos, tmp_path), COLOURS, 3).eval()
+    plain = recipe_for(videos, tmp_path)
+    choosing = build_model(plain, build_config(plain, 3, COLOURS))[0].eval()
     one = tmp_path / "one.csv"
     one.write_text("\n".join(["path,label", *(f"{videos}/{i:02d}.mp4,{COLOURS[i % 3]}" for i in range(3))]))
     with pytest.raises(EvaluationError, match="call the column of the list `labels`"):
@@ -334,10 +341,11 @@ def test_a_model_and_labels_of_different_kinds_are_refused(videos: Path, trained
 
 
 def test_a_head_that_chooses_one_class_is_not_taken_over(videos: Path, trained: Path, tmp_path: Path) -> None:
-    recipe = recipe_for(videos, tmp_path, f"model.start={trained / 'model'}")
+    recipe = recipe_for(videos, tmp_path, f"model.init_from={trained / 'model'}")
 
     def head(scoring: str) -> Tensor:
-        return build_model(recipe, COLOURS, 3, scoring).head.classifier.weight  # type: ignore[arg-type,union-attr]
+        config = build_config(recipe, 3, COLOURS, scoring)  # type: ignore[arg-type]
+        return build_model(recipe, config)[0].head.classifier.weight  # type: ignore[union-attr]
 
     stored = load_model(trained / "model").head.classifier.weight  # type: ignore[union-attr]
     assert torch.equal(head("sigmoid"), stored)

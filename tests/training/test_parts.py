@@ -8,17 +8,14 @@ import pytest
 import torch
 
 from motionformer.data import Visit
+from motionformer.distributed import Rank
 from motionformer.errors import RecipeError
 from motionformer.models import InputSpec, create_model
-from motionformer.training.losses import clip_losses, soft_targets
-from motionformer.training.mixing import Mix, draw_mix
+from motionformer.training.datamodule import _shuffled, _stratified, _TrainBatches, _ValBatches
 from motionformer.training.module import TrainingModule
-from motionformer.training.objectives import clip_scores
-from motionformer.training.optimiser import layer_of, parameter_groups
-from motionformer.training.order import Place, Shuffled, TakingTurns, TrainBatches, ValBatches
-from motionformer.training.plan import Plan, make_plan
+from motionformer.training.objectives import Mix, _clip_losses, _clip_scores, _soft_targets, draw_mix
+from motionformer.training.plan import Plan, _layer_of, _parameter_groups, make_plan, make_schedule
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart, make_recipe
-from motionformer.training.schedule import make_schedule
 from motionformer.training.sources import _train_transform
 from motionformer.video.transforms import ColourJitter, RandAugment
 
@@ -69,7 +66,7 @@ class TestSchedule:
 class TestOptimiser:
     def test_every_weight_once_and_only_matrices_decay(self) -> None:
         model = create_model("motionformer-tiny")
-        groups = parameter_groups(model, OptimiserPart(weight_decay=0.05), 1.0)
+        groups = _parameter_groups(model, OptimiserPart(weight_decay=0.05), 1.0)
         found = [id(weight) for group in groups for weight in group["params"]]
         assert sorted(found) == sorted(id(weight) for weight in model.parameters())
         decaying = {id(weight) for group in groups if group["weight_decay"] for weight in group["params"]}
@@ -81,48 +78,48 @@ class TestOptimiser:
         model = create_model("motionformer-tiny")
         new = frozenset({"positions.time", "head.classifier.weight"})
         named = {id(weight): name for name, weight in model.named_parameters()}
-        groups = parameter_groups(model, OptimiserPart(new_rate=10.0, layer_decay=0.5), 1.0, new)
+        groups = _parameter_groups(model, OptimiserPart(new_rate=10.0, layer_decay=0.5), 1.0, new)
         rates = {named[id(weight)]: group["lr"] for group in groups for weight in group["params"]}
         assert {name for name, rate in rates.items() if rate == 10.0} == new
         assert rates["positions.space"] == 0.5**5
         assert len(rates) == len(named)
 
     def test_decay_everything_as_released(self) -> None:
-        (group,) = parameter_groups(create_model("motionformer-tiny"), OptimiserPart(decay_everything=True), 1.0)
+        (group,) = _parameter_groups(create_model("motionformer-tiny"), OptimiserPart(decay_everything=True), 1.0)
         assert group["weight_decay"] == 0.05
 
     def test_frozen_weights_are_left_out(self) -> None:
         model = create_model("motionformer-tiny").requires_grad_(False)
         model.head.requires_grad_(True)
-        groups = parameter_groups(model, OptimiserPart(), 1.0)
+        groups = _parameter_groups(model, OptimiserPart(), 1.0)
         assert sum(len(group["params"]) for group in groups) == 2
 
     def test_layers_learn_slower_towards_the_input(self) -> None:
         model = create_model("motionformer-tiny")
         rates = {
             id(weight): group["lr"]
-            for group in parameter_groups(model, OptimiserPart(layer_decay=0.5), 1.0)
+            for group in _parameter_groups(model, OptimiserPart(layer_decay=0.5), 1.0)
             for weight in group["params"]
         }
         for name, weight in model.named_parameters():
             below = 0 if name.startswith(("head", "norm")) else 4 - int(name[7]) if name.startswith("blocks") else 5
             assert rates[id(weight)] == pytest.approx(0.5**below), name
-        assert layer_of("blocks.11.norm1.weight", 13) == 12
+        assert _layer_of("blocks.11.norm1.weight", 13) == 12
 
 
 class TestLosses:
     def test_equal_to_pytorch_with_smoothing(self) -> None:
         logits, label = torch.randn(5, 7), torch.tensor([0, 6, 3, 3, 1])
-        found = clip_losses(logits, soft_targets(label, 7, 0.2))
+        found = _clip_losses(logits, _soft_targets(label, 7, 0.2))
         expected = torch.nn.functional.cross_entropy(logits, label, label_smoothing=0.2, reduction="none")
         torch.testing.assert_close(found, expected)
 
     def test_scores_count_by_hand(self) -> None:
         logits = {"label": torch.eye(8)[[0, 1, 2]]}
-        scores = clip_scores(logits, {"label": torch.tensor([0, 1, 7])})
+        scores = _clip_scores(logits, {"label": torch.tensor([0, 1, 7])})
         assert scores["top1"].tolist() == [1, 1, 0]
         pair = {"verb": torch.eye(3), "noun": torch.eye(3)}
-        scores = clip_scores(pair, {"verb": torch.tensor([0, 1, 0]), "noun": torch.tensor([0, 2, 2])})
+        scores = _clip_scores(pair, {"verb": torch.tensor([0, 1, 0]), "noun": torch.tensor([0, 2, 2])})
         assert scores["verb_top1"].tolist() == [1, 1, 0]
         assert scores["noun_top1"].tolist() == [1, 0, 1]
         assert scores["action"].tolist() == [1, 0, 0]
@@ -142,7 +139,7 @@ class TestLosses:
             module = TrainingModule(model, plain, make_plan(plain, 1, 4096, 512))
             torch.testing.assert_close(module._clip_losses(logits, label, smoothing), (one + other) / 2)
             if smoothing == 0:
-                torch.testing.assert_close(clip_scores(logits, label)["loss"], (one + other) / 2)
+                torch.testing.assert_close(_clip_scores(logits, label)["loss"], (one + other) / 2)
 
 
 class TestMixing:
@@ -175,13 +172,13 @@ class TestOrder:
     @staticmethod
     def batches(plan: Plan, steps: int, repeats: int = 1) -> list[list[list[Visit]]]:
         """For every process its batches."""
-        places = [Place(rank, plan.processes) for rank in range(plan.processes)]
-        order = Shuffled(plan.train_clips)
-        return [list(TrainBatches(plan, order, place, 5, repeats, lambda: steps)) for place in places]
+        places = [Rank(rank, plan.processes) for rank in range(plan.processes)]
+        order = _shuffled(plan.train_clips)
+        return [list(_TrainBatches(plan, order, place, 5, repeats, lambda: steps)) for place in places]
 
     def test_classes_take_turns(self) -> None:
         labels = [0] * 40 + [1] * 20 + [2] * 20
-        order = TakingTurns(labels)
+        order = _stratified(labels)
         first = order(3, 0)
         assert sorted(first) == list(range(80))
         for start in range(0, 80, 16):  # every batch: half of it class 0, a quarter each of the others
@@ -224,7 +221,7 @@ class TestOrder:
     @pytest.mark.parametrize("processes", [1, 2, 3])
     @pytest.mark.parametrize("clips", [1, 7, 12, 13])
     def test_validation_sees_each_clip_once(self, processes: int, clips: int) -> None:
-        parts = [list(ValBatches(clips, 2, Place(rank, processes))) for rank in range(processes)]
+        parts = [list(_ValBatches(clips, 2, Rank(rank, processes))) for rank in range(processes)]
         assert len({len(part) for part in parts}) == 1
         assert sorted(visit.index for part in parts for batch in part for visit in batch) == list(range(clips))
 
@@ -255,12 +252,15 @@ class TestAugmentation:
     @pytest.mark.parametrize(
         ("override", "message"),
         [
-            ("colour_kind=relaesed", "colour_kind is standard or released"),
-            ("colour_probability=2", r"colour_probability lies in \[0, 1\]"),
-            ("rand_augment_operations=[Rotat]", "rand_augment_operations: RandAugment has no operation 'Rotat'"),
-            ("rand_augment_operations=[]", "rand_augment_operations: .* at least one"),
-            ("rand_augment_probability=-1", r"rand_augment_probability lies in \[0, 1\]"),
-            ("rand_augment_channels=GBR", "rand_augment_channels is RGB or BGR"),
+            ("colour_kind=relaesed", "colour_kind .relaesed. must be standard or released"),
+            ("colour_probability=2", r"colour_probability \(2.0\) must be in \[0, 1\]"),
+            (
+                "rand_augment_operations=[Rotat]",
+                "must be known: RandAugment has no operation 'Rotat'",
+            ),
+            ("rand_augment_operations=[]", "rand_augment_operations .* at least one"),
+            ("rand_augment_probability=-1", r"rand_augment_probability \(-1.0\) must be in \[0, 1\]"),
+            ("rand_augment_channels=GBR", "rand_augment_channels .GBR. must be RGB or BGR"),
         ],
     )
     def test_wrong_keys_are_named(self, override: str, message: str) -> None:

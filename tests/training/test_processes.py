@@ -13,9 +13,9 @@ from torch import Tensor
 
 from motionformer.training import make_recipe, train
 from motionformer.training.checkpoints import list_checkpoints
-from motionformer.training.model import build_model
-from motionformer.training.optimiser import parameter_groups
-from motionformer.training.sources import MotionItems
+from motionformer.training.model import build_config, build_model
+from motionformer.training.plan import _parameter_groups
+from motionformer.training.sources import _MotionItems
 from tests.training.children import SMALL
 from tests.training.two_processes import FAILED, fail_sometimes
 
@@ -57,9 +57,9 @@ def mean_gradients(checkpoint: dict[str, Any], in_shards: bool) -> dict[str, Ten
     """AdamW's first moments by name: means of all gradients so far. They are numbered in the order of the groups, or,
     where they were put together from shards, of the model."""
     recipe = make_recipe(RECIPE)
-    model = build_model(recipe, tuple("abcdefgh"), 8)
+    model = build_model(recipe, build_config(recipe, 8))[0]
     names = {id(weight): f"model.{name}" for name, weight in model.named_parameters()}
-    groups = [{"params": list(model.parameters())}] if in_shards else parameter_groups(model, recipe.optimiser, 1.0)
+    groups = [{"params": list(model.parameters())}] if in_shards else _parameter_groups(model, recipe.optimiser, 1.0)
     order = [names[id(weight)] for group in groups for weight in group["params"]]
     state = checkpoint["optimizer_states"][0]["state"]
     return {name: state[number]["exp_avg"] for number, name in enumerate(order)}
@@ -73,7 +73,7 @@ needs_gloo = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reaso
 def test_two_processes_are_one(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with failed clips, an odd number of validation clips, and another accumulation; whole and in shards."""
     one, two = tmp_path / "one", tmp_path / "two"
-    monkeypatch.setattr(MotionItems, "__getitem__", fail_sometimes)
+    monkeypatch.setattr(_MotionItems, "__getitem__", fail_sometimes)
     first = train(make_recipe(RECIPE, [f"output={one}", "engine.max_clips=0"]), quiet=True).card
     second = run(two, f"engine.strategy={strategy}", "engine.devices=2", "engine.max_clips=2")
     assert (first["plan"]["processes"], first["plan"]["accumulation"]) == (1, 1)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from motionformer.training.checkpoints import (
+    _write_checkpoint,
     checkpoint_file,
+    discard_after,
     find_checkpoint,
     list_checkpoints,
-    remove_after,
     step_of,
-    write_checkpoint,
 )
 from tests.training.children import run_child
 
@@ -101,14 +101,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole: Path, tmp_path
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     good, bad = checkpoint_file(tmp_path, 1), checkpoint_file(tmp_path, 2)
-    write_checkpoint({"step": 1}, good)
-    write_checkpoint({"step": 2}, bad)
+    _write_checkpoint({"step": 1}, good)
+    _write_checkpoint({"step": 2}, bad)
     bad.write_bytes(bad.read_bytes()[:-1])
     assert find_checkpoint(tmp_path) == good
     assert f"{bad} is damaged" in caplog.text
     checkpoint_file(tmp_path, 3).write_bytes(good.read_bytes())  # without its checksum
     assert find_checkpoint(tmp_path) == good
-    remove_after(tmp_path, good)
+    discard_after(tmp_path, good)
     assert list_checkpoints(tmp_path) == [good]
 
 

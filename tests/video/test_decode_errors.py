@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from motionformer.errors import MotionformerError, VideoError
 from motionformer.video import open_video, read_frames
-from motionformer.video.container import MAX_PIXELS, check_regular_file
+from motionformer.video.container import MAX_PIXELS, _check_regular_file
 
 
 def refused(path: Path, indices: list[int] | None = None, **options: object) -> VideoError:
@@ -205,7 +205,7 @@ class Broken:
         return 1
 
     def __getitem__(self, i: int) -> None:
-        check_regular_file(Path("nowhere.mp4"))
+        _check_regular_file(Path("nowhere.mp4"))
 
 
 def test_the_error_keeps_its_type_on_the_way_from_a_worker() -> None:

@@ -9,15 +9,15 @@ import pytest
 import torch
 from tests.parity_files import PARITY
 
-from motionformer.data.samplers import ReleasedRandomClip, ReleasedRandomSegments
+from motionformer.data.samplers import _ReleasedRandomClip, _ReleasedRandomSegments
 from motionformer.video.sample import (
     ClipPlan,
     Start,
+    _segment_bounds,
     kinetics_clip,
     piece_clip,
     piece_frames,
     random_in_segments,
-    segment_bounds,
     segment_middles,
 )
 from motionformer.video.source import Clock, Header
@@ -91,14 +91,14 @@ def test_pieces_of_epic(figures: dict[str, list[Case]]) -> None:
 def test_segments_of_something_something(figures: dict[str, list[Case]]) -> None:
     for case in figures["something_something"]:
         assert segment_middles(case["num_frames"], case["frames"]) == case["test"]
-        bounds = [list(pair) for pair in segment_bounds(case["num_frames"], case["frames"])]
+        bounds = [list(pair) for pair in _segment_bounds(case["num_frames"], case["frames"])]
         assert bounds == case["train_low_high_inclusive"]
 
 
 def test_training_frames_of_segments_reach_both_ends() -> None:
     generator = torch.Generator().manual_seed(0)
     drawn = [random_in_segments(40, 4, generator) for _ in range(300)]
-    for k, (low, high) in enumerate(segment_bounds(40, 4)):
+    for k, (low, high) in enumerate(_segment_bounds(40, 4)):
         assert {frames[k] for frames in drawn} == set(range(low, high + 1))
 
 
@@ -128,7 +128,7 @@ def test_a_header_that_announces_a_window_behind_the_last_frame_is_counted() -> 
 
 def test_samplers_draw_from_the_generator_and_need_one() -> None:
     clock = Clock(300, 30.0)
-    for sampler in (ReleasedRandomClip(ClipPlan(8, 4)), ReleasedRandomSegments(8)):
+    for sampler in (_ReleasedRandomClip(ClipPlan(8, 4)), _ReleasedRandomSegments(8)):
         drawn = {tuple(sampler(clock, torch.Generator().manual_seed(seed))) for seed in (1, 1, 2, 3)}
         assert len(drawn) == 3
         with pytest.raises(ValueError, match=r"pass a torch\.Generator"):

@@ -2,15 +2,14 @@
 
 import pytest
 import torch
+from tests.literal.sliding_windows import sliding_windows
 
 from motionformer.video.sample import (
     ClipPlan,
     random_segment_indices,
     random_start,
     segment_indices,
-    sliding_windows,
     strided_clip,
-    uniform_indices,
     view_starts,
 )
 
@@ -107,13 +106,6 @@ def test_random_segments_stay_in_their_parts_and_reach_all_of_them() -> None:
     assert random_segment_indices(2, 4, generator) == [0, 0, 1, 1]
 
 
-def test_uniform_goes_from_first_to_last() -> None:
-    # ⌊k·9/4⌋ = 0, 2.25, 4.5, 6.75, 9.
-    assert uniform_indices(10, 5) == [0, 2, 4, 6, 9]
-    assert uniform_indices(10, 1) == [4]
-    assert uniform_indices(2, 5) == [0, 0, 0, 0, 1]
-
-
 def test_windows_cover_a_long_video_and_the_last_ends_with_it() -> None:
     # span 3·2 + 1 = 7 of 20 frames: starts 0, 5, 10; 13 is the last that fits, and 17–19 are not yet shown.
     windows = list(sliding_windows(ClipPlan(4, 2), 20, 30.0, hop=5))
@@ -147,7 +139,6 @@ def test_never_out_of_range(num_frames: int, fps: float) -> None:
         strided_clip(BASE, num_frames, fps, random_start(BASE, num_frames, fps, generator)),
         segment_indices(num_frames, 16),
         random_segment_indices(num_frames, 16, generator),
-        uniform_indices(num_frames, 16),
         *(window.indices for window in sliding_windows(BASE, num_frames, fps, 16)),
     ]
     for clip in clips:

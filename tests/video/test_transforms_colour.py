@@ -5,27 +5,23 @@ import torch
 from torch import Tensor
 
 from motionformer.video.transforms import ColourJitter, RandAugment
-from motionformer.video.transforms.colour import (
-    ColourMap,
-    brightness_map,
-    contrast_map,
-    hue_map,
-    mean_colour,
-    recolour,
-    saturation_map,
-)
+from motionformer.video.transforms.colour import ColourMap, mean_colour
 from motionformer.video.transforms.randaugment import (
     OPERATIONS,
-    equalise,
-    posterise,
-    rotation,
-    sharpen,
-    solarise,
-    stretch,
-    warp,
+    _equalise,
+    _posterise,
+    _rotation,
+    _sharpen,
+    _solarise,
+    _stretch,
+    _warp,
 )
 
 enhance = pytest.importorskip("kornia.enhance")
+
+
+def recolour(clip: Tensor, change: ColourMap) -> Tensor:
+    return change.apply(clip)
 
 
 def floats(*shape: int) -> Tensor:
@@ -41,26 +37,26 @@ def test_factors_are_those_of_kornia(factor: float) -> None:
     clip = floats(2, 9, 7)
     frames = clip.transpose(0, 1)
     expected = enhance.adjust_brightness_accumulative(frames, factor).transpose(0, 1)
-    torch.testing.assert_close(recolour(clip, brightness_map(factor)), expected)
+    torch.testing.assert_close(recolour(clip, ColourMap.brightness(factor)), expected)
     expected = enhance.adjust_saturation_with_gray_subtraction(frames, factor).transpose(0, 1)
-    torch.testing.assert_close(recolour(clip, saturation_map(factor)), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(recolour(clip, ColourMap.saturation(factor)), expected, atol=1e-5, rtol=0)
     one_image = clip.reshape(1, 3, -1, 7)  # a clip as one tall picture has one mean, as ours
     expected = enhance.adjust_contrast_with_mean_subtraction(one_image, factor).view(clip.shape)
-    changed = recolour(clip, contrast_map(factor, mean_colour(clip)))
+    changed = recolour(clip, ColourMap.contrast(factor, mean_colour(clip)))
     torch.testing.assert_close(changed, expected, atol=1e-5, rtol=0)
 
 
 def test_hue_turns_colours_and_keeps_grey_and_brightness() -> None:
     grey = torch.full((3, 1, 1, 1), 0.4)
-    torch.testing.assert_close(recolour(grey, hue_map(0.3)), grey, atol=1e-3, rtol=0)
+    torch.testing.assert_close(recolour(grey, ColourMap.hue(0.3)), grey, atol=1e-3, rtol=0)
     muted = 0.5 + 0.1 * (floats(1, 8, 8) - 0.5)  # far from the bounds, where nothing is clamped
-    turned = recolour(muted, hue_map(0.37))
+    turned = recolour(muted, ColourMap.hue(0.37))
     weights = torch.tensor((0.299, 0.587, 0.114)).view(3, 1, 1, 1)
     torch.testing.assert_close((turned * weights).sum(0), (muted * weights).sum(0), atol=1e-5, rtol=0)
     assert (turned - muted).abs().max() > 0.02
-    torch.testing.assert_close(recolour(turned, hue_map(-0.37)), muted, atol=1e-5, rtol=0)
+    torch.testing.assert_close(recolour(turned, ColourMap.hue(-0.37)), muted, atol=1e-5, rtol=0)
     red = torch.tensor([0.7, 0.5, 0.5]).view(3, 1, 1, 1)
-    third = recolour(red, hue_map(1 / 3)).flatten()
+    third = recolour(red, ColourMap.hue(1 / 3)).flatten()
     assert third.argmax() in (1, 2), "a third of the circle away from red is green or blue"
 
 
@@ -68,11 +64,11 @@ def test_jitter_is_the_four_changes_one_after_the_other() -> None:
     clip = 0.5 + 0.2 * (floats(3, 6, 5) - 0.5)
     chain = ColourMap(torch.eye(3), torch.zeros(3))
     step_by_step = clip
-    for change in (saturation_map(1.3), brightness_map(0.9), hue_map(0.05)):
+    for change in (ColourMap.saturation(1.3), ColourMap.brightness(0.9), ColourMap.hue(0.05)):
         chain = change.after(chain)
         step_by_step = recolour(step_by_step, change)
-    last = contrast_map(1.2, chain.colour(mean_colour(clip)))
-    step_by_step = recolour(step_by_step, contrast_map(1.2, mean_colour(step_by_step)))
+    last = ColourMap.contrast(1.2, chain.colour(mean_colour(clip)))
+    step_by_step = recolour(step_by_step, ColourMap.contrast(1.2, mean_colour(step_by_step)))
     torch.testing.assert_close(recolour(clip, last.after(chain)), step_by_step, atol=1e-5, rtol=0)
 
 
@@ -87,21 +83,21 @@ def test_jitter_of_nothing_changes_nothing() -> None:
 
 def test_tables_by_hand() -> None:
     clip = torch.tensor([10, 20, 20, 250], dtype=torch.uint8).expand(3, 1, 1, 4)
-    assert stretch(clip)[0].flatten().tolist() == [0, 11, 11, 255]  # 10 / 240 · 255 = 10.6
-    assert solarise(clip, 0.5)[0].flatten().tolist() == [10, 20, 20, 5]
-    assert solarise(clip, -0.5)[0].flatten().tolist() == [10, 20, 20, 5]
-    assert posterise(clip, 1.0)[0].flatten().tolist() == [0, 16, 16, 240]
-    assert posterise(clip, 0.0)[0].flatten().tolist() == [10, 20, 20, 250]
-    assert equalise(clip)[0].flatten().tolist() == [0, 85, 85, 255]  # 0, 1 and 3 of the three darker pixels
+    assert _stretch(clip)[0].flatten().tolist() == [0, 11, 11, 255]  # 10 / 240 · 255 = 10.6
+    assert _solarise(clip, 0.5)[0].flatten().tolist() == [10, 20, 20, 5]
+    assert _solarise(clip, -0.5)[0].flatten().tolist() == [10, 20, 20, 5]
+    assert _posterise(clip, 1.0)[0].flatten().tolist() == [0, 16, 16, 240]
+    assert _posterise(clip, 0.0)[0].flatten().tolist() == [10, 20, 20, 250]
+    assert _equalise(clip)[0].flatten().tolist() == [0, 85, 85, 255]  # 0, 1 and 3 of the three darker pixels
     flat = torch.full((3, 2, 4, 4), 7, dtype=torch.uint8)
-    assert torch.equal(equalise(flat), flat)
-    assert torch.equal(stretch(flat), flat)
+    assert torch.equal(_equalise(flat), flat)
+    assert torch.equal(_stretch(flat), flat)
 
 
 def test_equalising_makes_all_brightnesses_alike() -> None:
     # no single value holds an eighth of the pixels: a table cannot split one
     dark = (floats(2, 64, 64) ** 2 * 255).to(torch.uint8)
-    shares = torch.histc(equalise(dark)[0].float(), 8, 0, 255) / dark[0].numel()
+    shares = torch.histc(_equalise(dark)[0].float(), 8, 0, 255) / dark[0].numel()
     before = torch.histc(dark[0].float(), 8, 0, 255) / dark[0].numel()
     assert (shares - 1 / 8).abs().max() < 0.03
     assert (before - 1 / 8).abs().max() > 0.2
@@ -109,13 +105,13 @@ def test_equalising_makes_all_brightnesses_alike() -> None:
 
 def test_warps_by_hand() -> None:
     clip = floats(2, 6, 8)
-    quarter = warp(clip[..., :6], rotation(90.0))
+    quarter = _warp(clip[..., :6], _rotation(90.0))
     torch.testing.assert_close(quarter, clip[..., :6].rot90(1, (2, 3)), atol=1e-5, rtol=0)
-    moved = warp(clip, shift=(2 / 8, 0.0))
+    moved = _warp(clip, shift=(2 / 8, 0.0))
     torch.testing.assert_close(moved[..., :6], clip[..., 2:], atol=1e-5, rtol=0)
     torch.testing.assert_close(moved[..., 6:], torch.full_like(moved[..., 6:], 0.5), atol=1e-5, rtol=0)
     # a row half a pixel above the centre is sheared by half a pixel for k = 1; one 2.5 below by 2.5
-    sheared = warp(clip, ((1.0, 2.0), (0.0, 1.0)))
+    sheared = _warp(clip, ((1.0, 2.0), (0.0, 1.0)))
     torch.testing.assert_close(sheared[:, :, 3, :7], clip[:, :, 3, 1:], atol=1e-5, rtol=0)
     torch.testing.assert_close(sheared[:, :, 2, 1:], clip[:, :, 2, :7], atol=1e-5, rtol=0)
 
@@ -123,10 +119,10 @@ def test_warps_by_hand() -> None:
 def test_sharpness_by_hand() -> None:
     dot = torch.zeros(3, 1, 5, 5)
     dot[..., 2, 2] = 1.0
-    smooth = sharpen(dot, 0.0)
+    smooth = _sharpen(dot, 0.0)
     assert smooth[0, 0, 2, 2].item() == pytest.approx(5 / 13)
     assert smooth[0, 0, 1, 2].item() == pytest.approx(1 / 13)
-    assert torch.equal(sharpen(dot, 1.0), dot)
+    assert torch.equal(_sharpen(dot, 1.0), dot)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -20,9 +20,9 @@ from motionformer.video.transforms import (
     ShortSideJitter,
     train_transform,
 )
-from motionformer.video.transforms.colour import change_colours
-from motionformer.video.transforms.geometry import released_box, released_offset, released_size, resize_plain
-from motionformer.video.transforms.randaugment import RELEASED, change, operation_names
+from motionformer.video.transforms.colour import _change_colours
+from motionformer.video.transforms.geometry import _released_box, _released_offset, _released_size, _resize_plain
+from motionformer.video.transforms.randaugment import RELEASED, _change, operation_names
 
 FIGURES: dict[str, Any] = json.loads((PARITY / "released_training.json").read_text())
 PICTURES = load_file(PARITY / "augmentation_ops.safetensors")
@@ -42,7 +42,7 @@ def test_operations_make_the_recorded_pictures(name: str) -> None:
     """At level 10, on both frames of a clip; exactly, but for rounding where pixels are moved."""
     operation, *how = name.split(".")
     clip = PICTURES["image"].permute(2, 0, 1)[:, None].repeat(1, 2, 1, 1)
-    changed = change(clip, operation, -1.0 if "minus" in how else 1.0, cubic="bicubic" in how)
+    changed = _change(clip, operation, -1.0 if "minus" in how else 1.0, cubic="bicubic" in how)
     off = (changed.int() - PICTURES[name].permute(2, 0, 1)[:, None].int()).abs()
     if len(how) < 2:
         assert off.max() == 0
@@ -55,13 +55,13 @@ def test_moved_pixels_of_an_even_area_stay_even() -> None:
     clip = torch.full((3, 2, 40, 300), 201, dtype=torch.uint8)
     for cubic in (False, True):
         for name in ("Rotate", "ShearX", "ShearY", "TranslateXRel"):
-            assert set(change(clip, name, 0.77, cubic=cubic).unique().tolist()) == {128, 201}
+            assert set(_change(clip, name, 0.77, cubic=cubic).unique().tolist()) == {128, 201}
 
 
 def test_posterising_to_no_bits_is_black() -> None:
     clip = PICTURES["image"].permute(2, 0, 1)[:, None]
-    assert change(clip, "PosterizeIncreasing", 1.0).max() == 0
-    assert torch.equal(change(clip, "PosterizeIncreasing", 0.5), clip & 0b11000000)
+    assert _change(clip, "PosterizeIncreasing", 1.0).max() == 0
+    assert torch.equal(_change(clip, "PosterizeIncreasing", 0.5), clip & 0b11000000)
 
 
 def test_arguments_at_every_recorded_level() -> None:
@@ -86,7 +86,7 @@ def test_one_coin_one_sign_and_full_strength_a_clip() -> None:
 
 def test_operations_and_interpolations_are_all_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, bool]] = []
-    where = "motionformer.video.transforms.randaugment.change"
+    where = "motionformer.video.transforms.randaugment._change"
     monkeypatch.setattr(where, lambda clip, name, strength, *, cubic: seen.append((name, cubic)) or clip)
     clip, generator = torch.zeros(3, 1, 4, 4, dtype=torch.uint8), seeded(0)
     for _ in range(300):
@@ -119,7 +119,7 @@ def test_operations_by_name() -> None:
 @pytest.mark.parametrize("case", FIGURES["colour_cases"], ids=lambda case: case["tensor"])
 def test_colours_as_recorded(case: dict[str, Any]) -> None:
     clip = PICTURES["colour.clip_tchw"].transpose(0, 1)
-    changed = change_colours(clip, list(zip(case["order"], case["alpha_in_that_order"], strict=True)))
+    changed = _change_colours(clip, list(zip(case["order"], case["alpha_in_that_order"], strict=True)))
     torch.testing.assert_close(changed, PICTURES[case["tensor"]].transpose(0, 1), atol=1e-6, rtol=0)
 
 
@@ -137,27 +137,27 @@ def test_jittered_crops_are_where_the_release_takes_them() -> None:
     assert len(FIGURES["train_jitter"]) == 96
     for row in FIGURES["train_jitter"]:
         side = ShortSideJitter(*row["jitter"], inverse=row["inverse"]).side(row["u_scale"])
-        size = released_size(row["height"], row["width"], side)
+        size = _released_size(row["height"], row["width"], side)
         assert list(size) == row["resized"]
         down, across = (length - row["crop"] for length in size)
-        assert released_offset(down, row["u_offset_y"]) == row["offset_y"]
-        assert released_offset(across, row["u_offset_x"]) == row["offset_x"]
+        assert _released_offset(down, row["u_offset_y"]) == row["offset_y"]
+        assert _released_offset(across, row["u_offset_x"]) == row["offset_x"]
 
 
 def test_sizes_are_rounded_as_in_the_release() -> None:
     """The quotient first: at 42 of the 114 recorded sizes that loses a pixel; three of them."""
-    assert [released_size(448, 460, 224), released_size(224, 300, 336), released_size(1955, 238, 224)] == [
+    assert [_released_size(448, 460, 224), _released_size(224, 300, 336), _released_size(1955, 238, 224)] == [
         (224, 229),
         (336, 449),
         (1839, 224),
     ]
-    assert released_size(224, 301, 224) == (224, 301)
+    assert _released_size(224, 301, 224) == (224, 301)
 
 
 def test_resized_crops_are_where_the_release_takes_them() -> None:
     assert len(FIGURES["train_random_resized_crop"]) == 27
     for row in FIGURES["train_random_resized_crop"]:
-        box = released_box(
+        box = _released_box(
             (row["height"], row["width"]), tuple(row["scale"]), tuple(row["ratio"]), iter(row["u_draws"])
         )
         assert box == (row["top"], row["left"], (row["crop_height"], row["crop_width"]))
@@ -172,24 +172,24 @@ def test_the_steps_use_these_rules() -> None:
     again = seeded(5)
     draws = iter([torch.rand((), generator=again).item() for _ in range(40)])
     picture = torch.rand(3, 2, 50, 70, generator=again)
-    top, left, (height, width) = released_box((50, 70), (0.08, 1.0), (3 / 4, 4 / 3), draws)
-    expected = resize_plain(picture[:, :, top : top + height, left : left + width], (16, 16))
+    top, left, (height, width) = _released_box((50, 70), (0.08, 1.0), (3 / 4, 4 / 3), draws)
+    expected = _resize_plain(picture[:, :, top : top + height, left : left + width], (16, 16))
     assert torch.equal(RandomResizedCrop(16, released=True)(picture, seeded(5)), expected)
 
     side = ShortSideJitter(20, 30).side(torch.rand((), generator=seeded(7)).item())
     shrunk = ShortSideJitter(20, 30, released=True)(picture, seeded(7))
-    assert torch.equal(shrunk, resize_plain(picture, released_size(50, 70, side)))
+    assert torch.equal(shrunk, _resize_plain(picture, _released_size(50, 70, side)))
     with pytest.raises(ValueError, match="square crops; not 16 × 32"):
         ShortSideJitter(20, 30, shape=(16, 32), released=True)
 
 
 def test_plain_bilinear_skips_pixels_and_leaves_equal_sizes_alone() -> None:
     row = torch.arange(8.0).expand(3, 1, 8, 8)
-    assert resize_plain(row, (2, 2))[0, 0, 0].tolist() == [1.5, 5.5]
+    assert _resize_plain(row, (2, 2))[0, 0, 0].tolist() == [1.5, 5.5]
     stripes = torch.zeros(3, 1, 8, 8)
     stripes[..., 1::4] = 1.0
-    assert resize_plain(stripes, (2, 2)).unique().tolist() == [0.5], "an average of 4 would be 0.25"
-    assert resize_plain(row, (8, 8)) is row
+    assert _resize_plain(stripes, (2, 2)).unique().tolist() == [0.5], "an average of 4 would be 0.25"
+    assert _resize_plain(row, (8, 8)) is row
 
 
 @pytest.mark.parametrize("crop_area", [None, (0.2, 1.0)])
@@ -217,9 +217,9 @@ def test_a_released_clip_by_hand() -> None:
     clip = train_transform(RELEASED_SPEC, jitter=(50, 70), colour=ReleasedColourJitter(0.4, 1.0))(frames(), seeded(3))
     generator = seeded(3)
     side, down, across, mirror = (torch.rand((), generator=generator).item() for _ in range(4))
-    size = released_size(60, 81, ShortSideJitter(50, 70).side(side))
-    whole = resize_plain(Normalise()(frames().permute(3, 0, 1, 2)), size)
-    top, left = released_offset(size[0] - 48, down), released_offset(size[1] - 48, across)
+    size = _released_size(60, 81, ShortSideJitter(50, 70).side(side))
+    whole = _resize_plain(Normalise()(frames().permute(3, 0, 1, 2)), size)
+    top, left = _released_offset(size[0] - 48, down), _released_offset(size[1] - 48, across)
     cut = whole[:, :, top : top + 48, left : left + 48]
     expected = ReleasedColourJitter(0.4, 1.0)(cut.flip(-1) if mirror < 0.5 else cut, generator)
     torch.testing.assert_close(clip, expected)

@@ -1,6 +1,8 @@
 """The mathematics: how softmax attention is computed (kernels) and who attends to whom (schemes)."""
 
 # isort: off
+from typing import Any
+
 # in the order in which names are listed: schemes, then kernels, each registered by its file
 from motionformer.attention.contract import (
     KERNELS,
@@ -19,13 +21,10 @@ from motionformer.attention.prototypes import segment_means, select_prototypes
 from motionformer.attention.record import record_attention
 from motionformer.attention.temporal import TemporalAttention, TemporalAverage
 from motionformer.attention.trajectory import TrajectoryAttention
-from motionformer.attention.joint import JointAttention
-from motionformer.attention.divided import DividedAttention
+from motionformer.attention.divided import DividedAttention, JointAttention
+from motionformer.errors import warn_deprecated
 
 # isort: on
-
-Attend = AttentionKernel
-"""Its name in 0.1."""
 
 __all__ = [
     "KERNELS",
@@ -49,3 +48,10 @@ __all__ = [
     "segment_means",
     "select_prototypes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Attend":
+        warn_deprecated("`motionformer.attention.Attend`", "`AttentionKernel`")
+        return AttentionKernel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

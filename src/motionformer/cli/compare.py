@@ -97,7 +97,14 @@ def _add(table: "object", title: str, changes: "list[ClassChange]") -> None:
     table.add_section()
     table.add_row(f"[bold]{title}[/bold]", "", "", "")
     for one in changes:
-        table.add_row(f"{escape(one.name)} ({one.videos})", _percent(one.a), _percent(one.b), _signed(one.gain))
+        sides = (_with_interval(share, one.videos) for share in (one.a, one.b))
+        table.add_row(f"{escape(one.name)} ({one.videos})", *sides, _signed(one.gain))
+
+
+def _with_interval(share: float, videos: int) -> str:
+    from motionformer.inference.metrics import show_interval, wilson
+
+    return f"{_percent(share)} ({show_interval(*wilson(round(share * videos), videos))})"
 
 
 def _percent(value: float) -> str:

@@ -42,7 +42,8 @@ A file that crashes or hangs the decoder is reported like any other. Exit code: 
 """
 SHARD_HELP = """Write a data set as tar files (WebDataset layout), to train from object storage.
 
-Videos are stored as they are, shuffled, with their labels; `index.json` beside them lists shards and classes.
+Videos are stored as they are, shuffled, with their labels; `index.json` beside them lists shards and classes. A run
+that was interrupted resumes when the same command is run again, and gives the same files.
 
 **Examples**
 
@@ -98,7 +99,7 @@ def check(
 @app.command(help=SHARD_HELP)
 def shard(
     path: Annotated[Path, typer.Argument(exists=True, help="List or folder.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the shards; new or empty.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the shards: new, empty, or of an interrupted run.")],
     size: Annotated[str, typer.Option(help="Size of a shard, such as 500MB or 1GB.")] = "1GB",
     kind: KindOption = "auto",
     split: SplitOption = None,
@@ -109,7 +110,7 @@ def shard(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.data.shard_writer import write_shards
+    from motionformer.data.shards import write_shards
 
     max_bytes = parse_size(size)
     annotations = _open(path, kind, split, root, classes, missing)

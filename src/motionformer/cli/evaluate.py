@@ -1,6 +1,5 @@
 """`motionformer evaluate`: how good a model is on a data set, over views, with every failed video listed."""
 
-import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +94,7 @@ def evaluate(
         views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
         kind, root = run["kind"], root or run["root"]
     where = find_device(device)
-    with process_group(where) as rank, show_messages(None if as_json else logging.INFO):
+    with process_group(where) as rank, show_messages():
         loaded = load_labelled(model, protocol)
         source = open_for(
             loaded,
@@ -109,7 +108,8 @@ def evaluate(
             class_names=classes,
             seed=seed,
         )
-        for note in filter(None, (*getattr(source, "notes", ()), order_note(loaded.config, source.class_names))):
+        notes = (*getattr(source, "notes", ()), order_note(loaded.config, source.class_names))
+        for note in filter(None, () if as_json else notes):
             logger.info("%s", note)
         results = inference.evaluate(
             loaded,
@@ -146,7 +146,7 @@ def _find_run(recipe: str) -> dict[str, Any]:
     from motionformer.training.recipe import load_recipe
     from motionformer.training.run import find_finished
     from motionformer.weights import RELEASED
-    from motionformer.weights.shipped import SHIPPED
+    from motionformer.weights.load import SHIPPED
 
     if recipe in SHIPPED or recipe in RELEASED or (Path(recipe) / "config.json").exists():
         raise typer.BadParameter(f"{recipe} is a model; give the data to evaluate it on.", param_hint="DATA")

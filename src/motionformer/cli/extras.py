@@ -37,17 +37,22 @@ def install_command(extra: str) -> str:
         Of a checkout: `pip install -c constraints.txt -e '/path[train]'`. Of a wheel, an address or a repository: that
         again (PEP 508's `name @ address`). Otherwise, or where that file is gone: the packages by their own names.
     """
-    return _of_source(extra, _source()) or shlex.join(["pip", "install", *requirements_of(extra)])
+    needed = requirements_of(extra) or [module for module, of in EXTRA_OF.items() if of == extra]
+    return _of_source(extra, _source()) or shlex.join(["pip", "install", *needed])
 
 
 def requirements_of(extra: str) -> list[str]:
     """What the extra asks for, as names and versions of other packages; of extras that it consists of, theirs."""
-    from importlib.metadata import requires
+    from importlib.metadata import PackageNotFoundError, requires
 
     from packaging.requirements import Requirement
 
     found: dict[str, None] = {}
-    for requirement in map(Requirement, requires(PACKAGE) or []):
+    try:
+        listed = requires(PACKAGE) or []
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return []
+    for requirement in map(Requirement, listed):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
             continue
@@ -61,11 +66,11 @@ def requirements_of(extra: str) -> list[str]:
 @cache
 def _source() -> dict[str, object]:
     """Where pip installed this package from (PEP 610); empty where it does not say."""
-    from importlib.metadata import distribution
+    from importlib.metadata import PackageNotFoundError, distribution
 
     try:
         found = json.loads(distribution(PACKAGE).read_text("direct_url.json") or "{}")
-    except ValueError:
+    except (PackageNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -129,15 +129,16 @@ def train(
 
     import torch
 
-    from motionformer.experiments.lra import Run, find_task, make_attend
+    from motionformer.experiments.lra import Run, find_task, make_kernel
     from motionformer.experiments.lra import train as train_model
+    from motionformer.inference.metrics import show_share
 
     if threads is not None:
         torch.set_num_threads(threads)
     resolved = find_device(device)
     facts = find_task(task)
     try:
-        make_attend(kernel, 32)
+        make_kernel(kernel, 32)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--kernel") from error
     if data is not None:
@@ -163,11 +164,16 @@ def train(
     with progress_bar() as progress:
         bar = progress.add_task(f"{task}, {kernel}", total=run.steps)
 
+        num_dev = min(len(splits.dev), run.dev_examples or len(splits.dev))
+
+        def show_dev(share: float) -> str:
+            return show_share(round(share * num_dev), num_dev)
+
         def report(step: int, row: dict[str, float | int]) -> None:
             progress.update(bar, completed=step)
             if "dev_accuracy" in row:
                 progress.console.print(
-                    f"step {step}: loss {row['loss']:.3f}, {row['dev_accuracy']:.1%} of development",
+                    f"step {step}: loss {row['loss']:.3f}, {show_dev(row['dev_accuracy'])} of development",
                     highlight=False,
                 )
 
@@ -175,11 +181,9 @@ def train(
     if as_json:
         print_json(asdict(result))
         return
-    from motionformer.inference.metrics import show_share
-
     right, total = round(result.test_accuracy * len(splits.test)), len(splits.test)
     print(
-        f"{task}, {kernel}, seed {seed}: {show_share(right, total)} of test, {result.dev_accuracy:.1%} of "
+        f"{task}, {kernel}, seed {seed}: {show_share(right, total)} of test, {show_dev(result.dev_accuracy)} of "
         f"development at step {result.best_step} of {run.steps}; {result.seconds:.0f} s; {folder}"
     )
 
@@ -203,12 +207,12 @@ def costs(
 
 def _print_costs(rows: "list[Cost]", batch_size: int) -> None:
     names = ("G multiply-adds", "published", f"training step, batch size {batch_size}", "of exact")
-    exact = next(row.training_bytes for row in rows if row.attend == "exact")
+    exact = next(row.training_bytes for row in rows if row.kernel == "exact")
     listed = []
     for row in rows:
         stored = row.training_bytes
         size = ("", "") if stored is None or exact is None else (f"{stored / 1e6:,.0f} MB", f"{stored / exact:.2f}×")
-        listed.append((row.attend, f"{row.gmacs:.2f}", "" if row.published is None else f"{row.published:.2f}", *size))
+        listed.append((row.kernel, f"{row.gmacs:.2f}", "" if row.published is None else f"{row.published:.2f}", *size))
     print_table(("kernel", *names), listed, title="ListOps encoder, 2,048 tokens", right=names)
     print("exact-stored is exact attention that keeps the n × n matrix, as codes without a fused kernel do.")
 

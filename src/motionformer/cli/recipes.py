@@ -8,9 +8,9 @@ import typer
 if TYPE_CHECKING:
     from motionformer.training.families import RecipeRow
 
-RECIPES_HELP = """List the recipes that come with the package, with the figure to expect and the cost.
+RECIPES_HELP = """List the recipes that come with the package, with the expected result and the cost.
 
-With FAMILY, those of one data set. A published figure is the authors', not ours. `motionformer train` trains one.
+With FAMILY, those of one data set. A published result is the authors', not ours. `motionformer train` trains one.
 
 **Examples**
 
@@ -73,7 +73,7 @@ def _print_tables(rows: Iterable["RecipeRow"]) -> None:
         console.print(table)
         console.print()
     console.print(
-        "expected: a published figure is the authors', not ours. GMACs: billions of multiply-adds a view by the "
+        "expected: a published result is the authors', not ours. GMACs: billions of multiply-adds per view by the "
         "paper's convention. `motionformer recipes --show RECIPE` prints one in full."
     )
 
@@ -83,7 +83,7 @@ def _by_family(rows: Iterable["RecipeRow"]) -> Iterable[str]:
 
     for (family, dataset), group in groupby(rows, key=lambda row: (row.name.partition("/")[0], row.dataset)):
         yield f"### [`{family}`](../recipes/{family}.yaml): {dataset}\n"
-        yield "| recipe | model | clip | row | expected | G multiply-adds a view |"
+        yield "| recipe | model | clip | row | expected | G multiply-adds per view |"
         yield "|---|---|---|---|---|---|"
         for row in group:
             yield f"| `{row.name}` | {row.what} | {row.clip} | {row.paper} | {row.expected} | {row.cost} |"

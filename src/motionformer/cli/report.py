@@ -96,7 +96,7 @@ def frames_cell(entry: dict[str, Any]) -> str:
 
 def print_read_notes(console: "Console", entries: Sequence[dict[str, Any]]) -> None:
     """How many videos repeat frames, and how many are damaged, and which."""
-    from motionformer.inference.report import read_notes, summarise_reads
+    from motionformer.inference.results import read_notes, summarise_reads
     from motionformer.video import ReadFacts
 
     facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]
@@ -110,19 +110,6 @@ def _print_named(console: "Console", lines: Sequence[str]) -> None:
         console.print(f"  {line}", markup=False)
     if len(lines) > MAX_NAMED:
         console.print(f"  … and {len(lines) - MAX_NAMED} more")
-
-
-def failure_lines(card: dict[str, Any]) -> list[str]:
-    """A sentence for training and one for validation, where videos could not be read."""
-    from motionformer.data import Failure, FailurePolicy
-
-    lines = []
-    for part, name, what in (("train", "training", "left out"), ("val", "validation", "counted as wrong")):
-        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
-        policy.count(Failure(**values) for values in card["failed"][part])
-        if policy.failures:
-            lines.append(f"{name}: {policy.summary()}; {what}")
-    return lines
 
 
 def mute_other_ranks() -> None:

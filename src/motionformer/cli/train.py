@@ -5,19 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.report import failure_lines
-
 if TYPE_CHECKING:
     from rich.console import Console
 
     from motionformer.training.recipe import Recipe
-    from motionformer.training.run import FinishedRun, Prepared
+    from motionformer.training.run import Prepared, TrainingResult
 
-TRAIN_HELP = """Train the model that a recipe describes, or go on where a killed run of it stopped.
+TRAIN_HELP = """Train the model of a recipe, or resume an interrupted run of it.
 
 RECIPE is a YAML file, or the name of a recipe that comes with the package (`motionformer recipes` lists them);
-`key=value` changes what it says. The run's folder (`output`, by default `runs/NAME`) gets the model, its metrics,
-checkpoints and a run card. The same command again continues after a kill, exactly; a finished run is not repeated.
+`key=value` changes a setting. The run folder (`output`, by default `runs/NAME`) gets the model, its metrics,
+checkpoints and a run card. The same command again resumes an interrupted run exactly; a finished run is not
+repeated.
 
 **Examples**
 
@@ -34,9 +33,9 @@ checkpoints and a run card. The same command again continues after a kill, exact
 def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe file, or the name of one that comes with the package.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to it.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")] = False,
-    print_recipe: Annotated[bool, typer.Option("--print", help="Print the recipe in full, and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no lines while training.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without training.")] = False,
+    print_recipe: Annotated[bool, typer.Option("--print", help="Print the recipe in full without training.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no messages.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan or the run card as JSON.")] = False,
 ) -> None:
     from motionformer.training.recipe import load_recipe
@@ -45,15 +44,19 @@ def train(
     if print_recipe:
         print(loaded.to_yaml(), end="")
         return
+    import logging
+
+    from motionformer.distributed import is_rank_zero
+    from motionformer.logging import show_messages
     from motionformer.training.run import prepare
     from motionformer.training.run import train as run_training
-    from motionformer.training.trainer import is_first_process
 
     if dry_run:
         _print_plan(prepare(loaded), loaded, as_json)
         return
-    finished = run_training(loaded, quiet=quiet)
-    if is_first_process():
+    with show_messages(logging.WARNING if quiet else logging.INFO):
+        finished = run_training(loaded, quiet=quiet)
+    if is_rank_zero():
         _print_result(finished, as_json)
 
 
@@ -61,7 +64,7 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
     import json
 
     from motionformer.training.card import describe_model
-    from motionformer.training.mirroring import describe_mirroring
+    from motionformer.training.sources import describe_mirroring
 
     model = describe_model(prepared.config)
     plan, (train_source, val_source) = prepared.plan, prepared.sources
@@ -78,39 +81,39 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
             "clip": f"{spec['frames']} frames of {spec['height']} × {spec['width']}",
             "mirrored": mirrored,
             "parameters": f"{model['parameters'] / 1e6:.2f} M",
-            "multiply-adds": f"{model['multiply_adds'] / 1e9:.3g} G a clip, forward",
+            "multiply-adds": f"{model['multiply_adds'] / 1e9:.3g} G per clip, forward",
             "global batch": f"{plan.processes * plan.clips_at_once * plan.accumulation} clips = {plan.processes} "
             f"processes × {plan.clips_at_once} at once × {plan.accumulation} accumulated",
             "learning rate": f"{plan.lr:.4g}, scaled to the batch",
-            "steps": f"{plan.total_steps}, {plan.steps_per_epoch} an epoch, {plan.warmup_steps} of warm-up",
+            "steps": f"{plan.total_steps}, {plan.steps_per_epoch} per epoch, {plan.warmup_steps} of warm-up",
         },
     )
 
 
-def _print_result(finished: "FinishedRun", as_json: bool) -> None:
+def _print_result(finished: "TrainingResult", as_json: bool) -> None:
     import json
 
     from motionformer.inference.metrics import show_share
-    from motionformer.training.card import which_epoch
+    from motionformer.training.card import describe_failures, describe_kept_epoch
 
     if as_json:
         print(json.dumps(finished.card, indent=2))
         return
-    sure = finished.card["results"].get("confidence", {})
+    intervals = finished.card["results"].get("confidence", {})
     scores = {
-        name: show_share(sure[name]["correct"], sure[name]["videos"]) if name in sure else f"{value:.4g}"
+        name: show_share(intervals[name]["correct"], intervals[name]["videos"]) if name in intervals else f"{value:.4g}"
         for name, value in finished.kept.items()
         if name not in ("epoch", "step")
     }
     rows = {
         "model": str(finished.model),
         "validation": ", ".join(f"{name} {value}" for name, value in scores.items()),
-        "kept": f"the weights {which_epoch(finished.card)}",
+        "saved": f"the weights {describe_kept_epoch(finished.card)}",
         "time": f"{finished.seconds:.0f} s",
         "run card": str(finished.folder / "card.md"),
     }
     _print_table("trained", rows)
-    for line in failure_lines(finished.card):
+    for line in describe_failures(finished.card):
         _console().print(line, soft_wrap=True)
 
 

@@ -13,8 +13,7 @@ from motionformer.data.samplers import (
     middle_sampler,
     train_sampler,
 )
-from motionformer.data.shard_writer import write_shards
-from motionformer.data.shards import ShardDataset
+from motionformer.data.shards import ShardDataset, write_shards
 from motionformer.data.source import open_dataset, open_source
 
 __all__ = [

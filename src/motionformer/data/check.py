@@ -22,7 +22,7 @@ Status = Literal["ok", "odd", "short", "broken"]
 
 
 @dataclass(frozen=True)
-class Task:
+class _Task:
     """A video to look at, with all pieces of it that are labelled."""
 
     path: Path
@@ -47,7 +47,7 @@ class FileReport:
     codec: str | None = None
 
 
-def inspect_video(task: Task) -> FileReport:
+def _inspect_video(task: _Task) -> FileReport:
     """Open the video, decode it, and compare what it says with what it holds."""
     rate = next((record.fps for record in task.records if record.fps), 30.0)
     try:
@@ -76,7 +76,7 @@ def inspect_video(task: Task) -> FileReport:
     )
 
 
-def _header_oddities(task: Task, found: VideoMetadata) -> list[str]:
+def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
     """What the container says of itself, beside what came out of it."""
     container, stream = open_container(task.path, Deadline(task.time_limit), num_threads=1)
     with container:
@@ -99,7 +99,7 @@ def _oddities(opened: VideoMetadata) -> list[str]:
     return odd
 
 
-def _shortness(task: Task, lengths: Sequence[int], found: VideoMetadata) -> list[str]:
+def _shortness(task: _Task, lengths: Sequence[int], found: VideoMetadata) -> list[str]:
     shortest = min([found.num_frames, *(length for length in lengths if length)])
     return [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
 
@@ -137,11 +137,11 @@ def scan(
     """A report of each different video, as they come. A file that crashes or hangs its process is `broken`."""
     records = sorted((record for one in annotations for record in one), key=lambda record: record.path)
     tasks = [
-        Task(path, tuple(of_path), min_frames, time_limit, decode)
+        _Task(path, tuple(of_path), min_frames, time_limit, decode)
         for path, of_path in groupby(records, key=lambda record: record.path)
     ]
     limit = 2 * time_limit + GRACE  # opening and checking have a limit each
-    for index, result in run_in_processes(inspect_video, tasks, num_workers=num_workers, time_limit=limit):
+    for index, result in run_in_processes(_inspect_video, tasks, num_workers=num_workers, time_limit=limit):
         yield FileReport(tasks[index].path, "broken", (result.reason,)) if isinstance(result, Crash) else result
 
 

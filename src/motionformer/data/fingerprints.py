@@ -47,7 +47,7 @@ def fingerprint_records(records: Sequence[Record], limit: int | None = None) -> 
     with ThreadPoolExecutor(READERS) as pool:
         found = dict(zip(paths, pool.map(fingerprint_video, paths), strict=True))
     return [
-        None if (key := found.get(record.path)) is None else (key, span_of(record.start, record.end))
+        None if (key := found.get(record.path)) is None else (key, _span_of(record.start, record.end))
         for record in records
     ]
 
@@ -63,7 +63,7 @@ def made_clips(level: str, split: str, seed: int) -> str:
     return f"motion:{level}/{split}/{seed}"
 
 
-def span_of(start: float | None, end: float | None) -> Span:
+def _span_of(start: float | None, end: float | None) -> Span:
     """Of a piece of a video; without times, of all of it."""
     return start or 0.0, math.inf if end is None else end
 

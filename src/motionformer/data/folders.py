@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from motionformer.data.plain_list import numbers_of
+from motionformer.data.lists import ClassSource, numbers_of, read_class_names
 from motionformer.data.record import Annotations, Record
-from motionformer.data.table import ClassSource, read_class_names
 from motionformer.errors import AnnotationError
 
 SPLIT_FOLDERS = {

@@ -4,9 +4,17 @@ import re
 from pathlib import Path
 
 from motionformer.data.folders import find_videos, first_existing
-from motionformer.data.plain_list import read_plain_list
+from motionformer.data.lists import (
+    ClassSource,
+    Row,
+    names_by_index,
+    read_class_names,
+    read_json,
+    read_lines,
+    read_plain_list,
+    read_rows,
+)
 from motionformer.data.record import Annotations, Record
-from motionformer.data.table import ClassSource, Row, names_by_index, read_class_names, read_json, read_lines, read_rows
 from motionformer.errors import AnnotationError
 
 KINETICS_SIZES = (400, 600, 700)

@@ -49,7 +49,7 @@ class FrameSampler(Protocol):
 def train_sampler(spec: InputSpec) -> FrameSampler:
     """How a model's training clips are cut."""
     if spec.protocol == "released":
-        return ReleasedRandomSegments(spec.frames) if spec.sampling == "segments" else ReleasedRandomClip(_plan(spec))
+        return _ReleasedRandomSegments(spec.frames) if spec.sampling == "segments" else _ReleasedRandomClip(_plan(spec))
     return RandomSegments(spec.frames) if spec.sampling == "segments" else RandomClip(_plan(spec))
 
 
@@ -57,8 +57,8 @@ def eval_sampler(spec: InputSpec) -> FrameSampler:
     """How a model's test clips are cut; segments cover the whole video, so they make a single view."""
     if spec.protocol == "released":
         if spec.sampling == "segments":
-            return ReleasedSegments(spec.frames)
-        return ReleasedViews(_plan(spec), tuple(Start(i, spec.views) for i in range(spec.views)))
+            return _ReleasedSegments(spec.frames)
+        return _ReleasedViews(_plan(spec), tuple(Start(i, spec.views) for i in range(spec.views)))
     return MiddleSegments(spec.frames) if spec.sampling == "segments" else ViewClips(_plan(spec), spec.views)
 
 
@@ -68,7 +68,7 @@ def middle_sampler(spec: InputSpec) -> FrameSampler:
     The released program has no such clip: its only view of one begins with the video.
     """
     if spec.protocol == "released" and spec.sampling == "stride":
-        return ReleasedViews(_plan(spec), (Start(1, 2),))
+        return _ReleasedViews(_plan(spec), (Start(1, 2),))
     return eval_sampler(replace(spec, views=1))
 
 
@@ -136,7 +136,7 @@ class MiddleSegments:
 
 
 @dataclass(frozen=True)
-class ReleasedRandomClip:
+class _ReleasedRandomClip:
     """Training on Kinetics and EPIC as the authors did."""
 
     plan: ClipPlan
@@ -149,7 +149,7 @@ class ReleasedRandomClip:
 
 
 @dataclass(frozen=True)
-class ReleasedViews:
+class _ReleasedViews:
     """Testing on Kinetics and EPIC as the authors did: one clip for each start."""
 
     plan: ClipPlan
@@ -162,7 +162,7 @@ class ReleasedViews:
 
 
 @dataclass(frozen=True)
-class ReleasedRandomSegments:
+class _ReleasedRandomSegments:
     """Training on Something-Something as the authors did."""
 
     num_segments: int
@@ -175,7 +175,7 @@ class ReleasedRandomSegments:
 
 
 @dataclass(frozen=True)
-class ReleasedSegments:
+class _ReleasedSegments:
     """Testing on Something-Something as the authors did."""
 
     num_segments: int

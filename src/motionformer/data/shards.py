@@ -1,9 +1,13 @@
-"""Clips out of tar shards, read from start to end: for training from object storage, where seeking is slow.
+"""Tar shards of a data set, in WebDataset's layout: the files of a sample lie together and share a name.
 
-`index.json` beside the shards says what they hold. Shards are assigned to processes and their workers; in an epoch each
-item is read by one of them, once.
+`00000012.mp4` is the video as it was, `00000012.json` its path and items (label, start, end, frame rate). A video with
+several labelled pieces is stored once with several items; a folder of frames is stored as the frames of one item.
+`index.json` beside the shards lists them. Shards are read from start to end, for training from object storage, where
+seeking is slow; each is assigned to one worker of one process, so that an epoch reads every item once.
 """
 
+import hashlib
+import io
 import json
 import tarfile
 import tempfile
@@ -18,13 +22,27 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from motionformer.data.clips import ClipReader, check_sampling
+from motionformer.data.clips import ClipReader, check_sampling, frame_span
 from motionformer.data.datasets import item_generator, read_item
-from motionformer.data.record import ClassNames, Record, Sampling
+from motionformer.data.record import Annotations, ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
+from motionformer.runs import (
+    Journal,
+    atomic_write,
+    lock_folder,
+    read_journal,
+    remove_journal,
+    stamp_video,
+    valid_json,
+    write_atomically,
+)
+from motionformer.video import Clock
+from motionformer.video.images import list_frames
 
 INDEX_NAME = "index.json"
 FORMAT = "motionformer shards 1"
+_JOURNAL = ".journal"
+"""Of an interrupted run; gone when it is finished."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class ShardIndex:
+class _ShardIndex:
     """Shards in the order they were written, with the names of the classes inside."""
 
     name: str
@@ -52,7 +70,7 @@ class ShardIndex:
         return json.dumps({"format": FORMAT, **vars(self), "shards": [vars(shard) for shard in self.shards]}, indent=1)
 
 
-def read_shard_index(location: str) -> ShardIndex:
+def read_shard_index(location: str) -> _ShardIndex:
     """The index in a folder: local, or any address fsspec reads (`s3://`, `gs://`, `https://`, …)."""
     place = f"{location.rstrip('/')}/{INDEX_NAME}"
     try:
@@ -72,11 +90,11 @@ def read_shard_index(location: str) -> ShardIndex:
         raise AnnotationError(f"not an index of shards: {error!r}.", place) from error
 
 
-def _parse_index(content: dict[str, Any]) -> ShardIndex:
+def _parse_index(content: dict[str, Any]) -> _ShardIndex:
     if content["format"] != FORMAT:
         raise ValueError(f"format is {content['format']!r}, not {FORMAT!r}")
     names = content["class_names"]
-    return ShardIndex(
+    return _ShardIndex(
         name=content["name"],
         split=content["split"],
         sampling=content["sampling"],
@@ -120,7 +138,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
         epoch = int(self._epoch)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.index.shards))
         shards = [self.index.shards[i] for i in order] if self.shuffle else list(self.index.shards)
-        assigned = assign_shards(shards, self.num_ranks, num_workers)
+        assigned = _assign_shards(shards, self.num_ranks, num_workers)
         mine, limit = assigned[self.rank][number], None
         if self.shuffle:
             limit = min(sum(shard.num_items for shard in of_rank[number]) for of_rank in assigned)
@@ -130,15 +148,15 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
                     " write smaller shards (--size) or use fewer workers.",
                     self.location,
                 )
-        samples: Iterable[Sample] = (
-            sample for shard in mine for sample in read_samples(f"{self.location}/{shard.file}")
+        samples: Iterable[_Sample] = (
+            sample for shard in mine for sample in _read_samples(f"{self.location}/{shard.file}")
         )
         if self.shuffle:
             key = [self.seed, epoch, self.rank, number]
-            samples = shuffled(samples, self.buffer_size, np.random.default_rng(key))
+            samples = _shuffled(samples, self.buffer_size, np.random.default_rng(key))
         return self._items(samples, epoch, limit)
 
-    def _items(self, samples: Iterable["Sample"], epoch: int, limit: int | None) -> Iterator[dict[str, Any]]:
+    def _items(self, samples: Iterable["_Sample"], epoch: int, limit: int | None) -> Iterator[dict[str, Any]]:
         count = 0
         for sample in samples:
             with sample.on_disk() as path:
@@ -153,7 +171,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
 
 
 @dataclass(frozen=True)
-class Sample:
+class _Sample:
     """One video of a shard: its files by ending, its labelled items, and the path it was read from."""
 
     path: str
@@ -170,13 +188,13 @@ class Sample:
             yield Path(folder, f"0.{next(iter(self.files))}") if alone else Path(folder)
 
 
-def assign_shards(shards: Sequence[Shard], num_ranks: int, num_workers: int) -> list[list[list[Shard]]]:
+def _assign_shards(shards: Sequence[Shard], num_ranks: int, num_workers: int) -> list[list[list[Shard]]]:
     """`[rank][worker]` → shards, each shard in one place."""
     of_ranks = [shards[rank::num_ranks] for rank in range(num_ranks)]
     return [[list(of_rank[worker::num_workers]) for worker in range(num_workers)] for of_rank in of_ranks]
 
 
-def read_samples(place: str) -> Iterator[Sample]:
+def _read_samples(place: str) -> Iterator[_Sample]:
     """The samples of one shard, in order, without seeking."""
     try:
         with fsspec.open(place, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
@@ -196,9 +214,9 @@ def read_samples(place: str) -> Iterator[Sample]:
         raise AnnotationError(f"this shard cannot be read to its end: {error}", place) from error
 
 
-def shuffled(samples: Iterable[Sample], size: int, rng: np.random.Generator) -> Iterator[Sample]:
+def _shuffled(samples: Iterable[_Sample], size: int, rng: np.random.Generator) -> Iterator[_Sample]:
     """The same samples, each drawn at random from the next `size`."""
-    waiting: list[Sample] = []
+    waiting: list[_Sample] = []
     for sample in samples:
         if len(waiting) < size:
             waiting.append(sample)
@@ -210,9 +228,153 @@ def shuffled(samples: Iterable[Sample], size: int, rng: np.random.Generator) -> 
         yield waiting[place]
 
 
-def _parse_sample(files: dict[str, bytes], place: str) -> Sample:
+def _parse_sample(files: dict[str, bytes], place: str) -> _Sample:
     try:
         description = json.loads(files.pop("json"))
-        return Sample(description["path"], description["items"], files)
+        return _Sample(description["path"], description["items"], files)
     except (KeyError, TypeError, ValueError) as error:
         raise AnnotationError(f"a sample without a proper .json: {error!r}.", place) from error
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One video, or the frames of one piece of it, and what is labelled in it."""
+
+    path: Path
+    files: dict[str, Path]  # by the ending they get
+    items: list[dict[str, Any]]
+
+    def num_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.files.values())
+
+    def stamp(self) -> list[Any]:
+        """Changes when what is written of it does."""
+        return [str(self.path), self.items, [(ending, stamp_video(file)) for ending, file in self.files.items()]]
+
+
+def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, seed: int = 0) -> Iterator[Shard]:
+    """Write a data set as tar shards, yielding each when it is on the disk, and last `index.json`.
+
+    Videos are shuffled by `seed`, because a reader goes through a shard in order. A run that was interrupted resumes
+    when it is started again: shards whose videos did not change are kept, and the result is the same to the byte.
+
+    Args:
+        annotations: the data set.
+        out: folder for the shards: new, empty, or of an interrupted run with the same arguments.
+        max_bytes: of the videos in one shard; a larger video has one of its own.
+        seed: of the order of the videos.
+
+    Raises:
+        AnnotationError: the folder holds something else, or a finished set of shards.
+        OutputError: the folder holds an interrupted run of another list, size or seed, or one that is running.
+
+    Example:
+        ```python
+        for shard in write_shards(open_dataset("train.csv"), "shards/train", max_bytes=1_000_000_000):
+            print(shard.file, shard.num_items)
+        ```
+    """
+    out = Path(out)
+    journal = out / _JOURNAL
+    if out.exists() and any(out.iterdir()) and not journal.exists():
+        raise AnnotationError("the folder is not empty; shards are written to a new one.", out)
+    shards: list[Shard] = []
+    with lock_folder(journal, "writing shards"):
+        try:
+            for shard in _write_or_keep(annotations, out, max_bytes, seed):
+                shards.append(shard)
+                yield shard
+        finally:
+            if not any(out.glob("*.tar")):
+                remove_journal(journal)
+        index = _ShardIndex(
+            annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
+        )
+        write_atomically(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
+        remove_journal(journal)
+
+
+def _write_or_keep(annotations: Annotations, out: Path, max_bytes: int, seed: int) -> Iterator[Shard]:
+    header = _describe_run(annotations, max_bytes, seed)
+    done = read_journal(out / _JOURNAL, header)
+    for torn in out.glob(".*.part"):  # of a process that was killed
+        torn.unlink()
+    sources, first = _sources(annotations), 0
+    order = np.random.default_rng(seed).permutation(len(sources))
+    with Journal(out / _JOURNAL, header) as journal:
+        for number, chunk in enumerate(_chunks([sources[i] for i in order], max_bytes)):
+            file = out / f"{annotations.split or 'all'}-{number:06d}.tar"
+            stamp = _digest([first, [source.stamp() for source in chunk]])
+            entry = done.get((file.name, stamp))
+            if entry is None or not file.exists() or file.stat().st_size != entry["num_bytes"]:
+                entry = _write_shard(file, chunk, first)
+                journal.add(file.name, stamp, entry)
+            yield Shard(file.name, **entry)
+            first += entry["num_items"]
+
+
+def _describe_run(annotations: Annotations, max_bytes: int, seed: int) -> dict[str, Any]:
+    """What an interrupted run must share with the one that resumes it."""
+    rows = [[str(r.path), r.label, r.start, r.end, r.fps] for r in annotations]
+    return {
+        "format": FORMAT,
+        "name": annotations.name,
+        "split": annotations.split,
+        "list": _digest([rows, annotations.class_names, annotations.sampling]),
+        "max_bytes": max_bytes,
+        "seed": seed,
+    }
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, default=dict).encode()).hexdigest()[:16]
+
+
+def _sources(annotations: Annotations) -> list[_Source]:
+    whole: dict[Path, _Source] = {}
+    pieces = []
+    for index, record in enumerate(annotations):
+        item = {"index": index, "label": record.label, "start": record.start, "end": record.end, "fps": record.fps}
+        if record.path.is_dir():
+            pieces.append(_frames_sample(record, item))
+            continue
+        sample = whole.setdefault(record.path, _Source(record.path, {record.path.suffix[1:]: record.path}, []))
+        sample.items.append(item)
+    return [*whole.values(), *pieces]
+
+
+def _frames_sample(record: Record, item: dict[str, Any]) -> _Source:
+    files = list_frames(record.path)
+    if record.start is not None or record.end is not None:
+        if record.fps is None:
+            raise AnnotationError("a piece of a folder of frames needs its frame rate.", record.source, record.line)
+        files = [files[i] for i in frame_span(record, Clock(len(files), record.fps))]
+    return _Source(record.path, {file.name: file for file in files}, [{**item, "start": None, "end": None}])
+
+
+def _chunks(samples: list[_Source], max_bytes: int) -> Iterator[list[_Source]]:
+    chunk: list[_Source] = []
+    size = 0
+    for sample in samples:
+        if chunk and size + sample.num_bytes() > max_bytes:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(sample)
+        size += sample.num_bytes()
+    yield chunk
+
+
+def _write_shard(file: Path, samples: list[_Source], first: int) -> dict[str, Any]:
+    with atomic_write(file) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for number, sample in enumerate(samples, start=first):
+            description = json.dumps({"path": str(sample.path), "items": sample.items}, ensure_ascii=False)
+            _add(tar, f"{number:08d}.json", valid_json(description).encode())
+            for ending, source in sample.files.items():
+                _add(tar, f"{number:08d}.{ending}", source.read_bytes())
+    return {"num_items": sum(len(sample.items) for sample in samples), "num_bytes": file.stat().st_size}
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)  # no owner, no time: the same videos give the same bytes
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))

@@ -14,9 +14,8 @@ from motionformer.data.folders import (
     split_folders,
     visible_folders,
 )
-from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark
-from motionformer.data.motion.dataset import Split
-from motionformer.data.plain_list import read_plain_list
+from motionformer.data.lists import ClassSource, read_lines, read_plain_list
+from motionformer.data.motion import CLASSES, LEVELS, MotionBenchmark, Split
 from motionformer.data.published import (
     SOMETHING_LABELS,
     UCF101_CLASSES,
@@ -31,7 +30,6 @@ from motionformer.data.published import (
 )
 from motionformer.data.record import Annotations, ClassNames, Missing, Record
 from motionformer.data.shards import INDEX_NAME
-from motionformer.data.table import ClassSource, read_lines
 from motionformer.errors import AnnotationError, MissingVideosError
 from motionformer.video.spec import InputSpec
 
@@ -169,7 +167,7 @@ def recognise(path: Path) -> Kind:
     return _recognise_folder(path) if path.is_dir() else _recognise_file(path)
 
 
-def read_files(path: Path) -> Annotations:
+def _read_files(path: Path) -> Annotations:
     """Videos without labels: one file, one folder of frames, or everything below a folder."""
     alone = is_video(path) or (path.is_dir() and is_frame_folder(path))
     videos = [path] if alone else find_videos(path)
@@ -233,7 +231,7 @@ def _read(
     if kind == "folders":
         return read_class_folders(path, split, seed=seed, class_names=classes)
     if kind == "files":
-        return read_files(path)
+        return _read_files(path)
     if kind == "hmdb51":
         return read_hmdb51(path / HMDB_FOLDER if (path / HMDB_FOLDER).is_dir() else path, root, split or "train", fold)
     if kind == "ucf101":

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from motionformer.data import open_dataset
-from motionformer.data.plain_list import WHOLE_NUMBER, original_name
+from motionformer.data.lists import (
+    WHOLE_NUMBER,
+    names_by_index,
+    original_name,
+    read_class_names,
+    read_json,
+    read_lines,
+    read_rows,
+)
 from motionformer.data.published import EPIC_CLASS_FILES, SOMETHING_LABELS, UCF101_CLASSES
 from motionformer.data.record import ClassNames
-from motionformer.data.table import names_by_index, read_class_names, read_json, read_lines, read_rows
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.inference.scorer import SINGLE
 from motionformer.models import ModelConfig
@@ -20,6 +27,7 @@ Names = dict[str, tuple[str, ...]]
 """Names of the classes of every task; a model with one head has the task "class"."""
 
 LabelSource = str | Path | Sequence[str] | Mapping[str, Sequence[str]]
+KINETICS_LABELS = ("kinetics_classnames.json",)
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ _DATASETS: dict[str, _DatasetClasses] = {
     "k400": _DatasetClasses(
         "Kinetics-400",
         400,
-        ("kinetics_classnames.json",),
+        KINETICS_LABELS,
         "https://dl.fbaipublicfiles.com/pyslowfast/dataset/class_names/kinetics_classnames.json, or the train.csv in"
         f" {_KINETICS}/kinetics400.tar.gz",
     ),
@@ -67,12 +75,15 @@ _DATASETS: dict[str, _DatasetClasses] = {
 """By the prefix of the released models."""
 
 
-def find_names(config: ModelConfig, labels: LabelSource | None = None) -> tuple[Names, str | None]:
+def find_names(
+    config: ModelConfig, labels: LabelSource | None = None, weights: str | Path | None = None
+) -> tuple[Names, str | None]:
     """The names of a model's classes.
 
     Args:
         config: of the model; its own names are taken where nothing else is given.
-        labels: names, or a file or folder that holds them (`read_labels`).
+        labels: names, or a file or folder that holds them (`_read_labels`).
+        weights: where the model is from; a released checkpoint may have the data set's own file beside it.
 
     Returns:
         The names by task, and a note: from which of the user's files the names of a released model are, or how to get
@@ -83,19 +94,21 @@ def find_names(config: ModelConfig, labels: LabelSource | None = None) -> tuple[
         AnnotationError: a file that holds no names.
     """
     sizes = _sizes(config)
+    if labels is None and weights is not None:
+        labels = _labels_beside(weights, config)
     if labels is not None:
-        return _fitting(by_task(read_labels(labels)), sizes, labels), None
+        return _fitting(_by_task(_read_labels(labels)), sizes, labels), None
     if own := _own_names(config):
         return own, None
     key = _dataset_of(config)
     found = None if key is None else _find_kept(key)
     if key is not None and found is not None:
-        names = _fitting(by_task(read_labels(found)), sizes, found)
+        names = _fitting(_by_task(_read_labels(found)), sizes, found)
         return names, f"names of the classes ({_DATASETS[key].title}) are from {found}."
     return _numbered(sizes), "the weights do not name their classes, so they are numbered; " + _how_to_get(key)
 
 
-def labels_beside(source: str | Path, config: ModelConfig) -> Path | None:
+def _labels_beside(source: str | Path, config: ModelConfig) -> Path | None:
     """The data set's own file of class names beside a released checkpoint that is given by its path."""
     path, key = Path(source).expanduser(), _dataset_of(config)
     if key is None or config.labels is not None or not path.is_file():
@@ -107,27 +120,25 @@ def known_labels(source: str | Path, config: ModelConfig) -> tuple[str, ...] | N
     """The names of the classes of a single head: in the weights, or of released ones in the data set's own file."""
     if config.labels is not None or isinstance(config.num_classes, Mapping):
         return config.labels
-    beside = labels_beside(source, config)
+    beside = _labels_beside(source, config)
     key = _dataset_of(config)
     if beside is None and (key is None or _find_kept(key) is None):
         return None
     return tuple(find_names(config, beside)[0][SINGLE])
 
 
-def list_names(config: ModelConfig) -> tuple[str, ...] | None:
-    """The class names to read data with: the model's, where it knows some. The data need not hold every class then.
-
-    `class 7` is called `7`, as it is in the data and in results of models that know no names.
-    """
-    return None if config.labels is None else tuple(original_name(name) for name in config.labels)
-
-
-def match_classes(config: ModelConfig, names: ClassNames) -> tuple[dict[str, list[int]], dict[str, tuple[str, ...]]]:
+def match_classes(
+    config: ModelConfig | None, names: ClassNames
+) -> tuple[dict[str, list[int]], dict[str, tuple[str, ...]]]:
     """For every task, which output of the model is the data's class 0, 1, …; and the names of these classes.
 
-    By name where both know names, by number otherwise. Data without classes takes the model's.
+    By name where both know names, by number otherwise, also for a model without a configuration. Data without classes
+    takes the model's.
     """
-    sizes, wanted = _sizes(config), by_task(names)
+    if not isinstance(config, ModelConfig):
+        wanted = _by_task(names)
+        return {task: list(range(len(of_task))) for task, of_task in wanted.items()}, wanted
+    sizes, wanted = _sizes(config), _by_task(names)
     if wanted == {SINGLE: ()}:
         wanted = _own_names(config) or _numbered(sizes)
     if set(wanted) != set(sizes):
@@ -151,11 +162,11 @@ def order_note(config: ModelConfig, names: ClassNames) -> str | None:
     """A note where only the order tells which output is which class."""
     if config.labels is not None or not names:
         return None
-    shown = "; ".join(f"{_some(of_task)}" for of_task in by_task(names).values())
+    shown = "; ".join(f"{_some(of_task)}" for of_task in _by_task(names).values())
     return f"note: the model does not name its classes; its outputs are taken to be in the data's order: {shown}"
 
 
-def read_labels(source: LabelSource) -> ClassNames:
+def _read_labels(source: LabelSource) -> ClassNames:
     """From names, or from a file or folder that holds them.
 
     A text file has a name a line, numbered or not (`classInd.txt` of UCF101); JSON a list, an object from name to
@@ -179,7 +190,7 @@ def read_labels(source: LabelSource) -> ClassNames:
     return read_class_names(path) if kind == ".json" else _from_text(path)
 
 
-def by_task(names: ClassNames) -> dict[str, tuple[str, ...]]:
+def _by_task(names: ClassNames) -> dict[str, tuple[str, ...]]:
     """Names of the classes of every task."""
     return {task: tuple(of) for task, of in names.items()} if isinstance(names, Mapping) else {SINGLE: tuple(names)}
 
@@ -241,7 +252,8 @@ def _from_folder(folder: Path) -> ClassNames:
         return {task: _by_key(file) for task, file in files.items() if file is not None}
     if (folder / UCF101_CLASSES).exists():
         return _from_text(folder / UCF101_CLASSES)
-    for file in (parent / name for parent in (folder, folder / "labels") for name in SOMETHING_LABELS):
+    names = (*SOMETHING_LABELS, *KINETICS_LABELS)
+    for file in (parent / name for parent in (folder, folder / "labels") for name in names):
         if file.exists():
             return read_class_names(file)
     return _from_dataset(folder)
@@ -260,7 +272,7 @@ def _from_dataset(path: Path) -> ClassNames:
     names = open_dataset(path, missing="keep").class_names
     if not names:
         raise AnnotationError("the videos have no classes, so there are no names.", path)
-    if all(WHOLE_NUMBER.fullmatch(name) for of_task in by_task(names).values() for name in of_task):
+    if all(WHOLE_NUMBER.fullmatch(name) for of_task in _by_task(names).values() for name in of_task):
         raise AnnotationError("labels its videos by number: it has no names of classes.", path)
     return names
 

@@ -150,7 +150,7 @@ def compare(a: Results, b: Results, task: str | None = None) -> Comparison:
         neither=int((~right_a & ~right_b).sum()),
         p_value=_mcnemar(int((right_a & ~right_b).sum()), int((~right_a & right_b).sum())),
         classes=_by_class(names, labels[known], right_a, right_b),
-        notes=_notes(a, b),
+        notes=_notes(a, b, same_videos=len(shared) == len(a) == len(b)),
     )
 
 
@@ -205,9 +205,11 @@ def _by_class(names: tuple[str, ...], labels: Any, right_a: Any, right_b: Any) -
     return tuple(sorted(changes, key=lambda one: (-one.gain, -one.videos, one.name)))
 
 
-def _notes(a: Results, b: Results) -> tuple[str, ...]:
+def _notes(a: Results, b: Results, same_videos: bool) -> tuple[str, ...]:
     """What else differs: it may be the reason, and not the model."""
     different = _differences(a.header, b.header)
+    if same_videos and "data" in different:  # the header holds labels as numbers, and models order classes differently
+        different.remove("data")
     notes = [f"they also differ in {', '.join(different)}"] if different else []
     if a.header.model_fingerprint == b.header.model_fingerprint:
         notes.append("both are the same model")

@@ -22,17 +22,17 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from motionformer.data import Failure
+from motionformer.data.lists import original_name
 from motionformer.deprecation import renamed_arguments
 from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError
-from motionformer.inference.classes import by_task, known_labels, list_names, match_classes
+from motionformer.inference.classes import known_labels, match_classes
 from motionformer.inference.jobs import progress_bar
 from motionformer.inference.overlap import (
     check_overlap,
     data_fingerprint,
     find_overlap,
     model_fingerprint,
-    video_stamps,
 )
 from motionformer.inference.results import RESULTS, UNKNOWN, Header, Results, facts_from
 from motionformer.inference.scorer import Precision, Scorer, Scoring, Sigmoid, default_scoring
@@ -40,7 +40,7 @@ from motionformer.inference.views import Entry, ReadVideo, VideoSource, open_sou
 from motionformer.models import ModelConfig, Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.models.motionformer import evaluating
-from motionformer.runs import GONE, Journal, check_output, is_stamp_of, read_journal, remove_journal
+from motionformer.runs import GONE, Journal, check_output, is_stamp_of, read_journal, remove_journal, stamp_video
 from motionformer.video import ReadFacts
 from motionformer.weights import load_model
 
@@ -106,19 +106,19 @@ def evaluate(
         source = open_for(model, source, **options)
     elif options:
         raise TypeError(f"{', '.join(options)}: options of an address; this source is open already.")
+    scoring = scoring or _fit_scoring(model, source)
     rank = current_rank()
     overlap = rank.on_zero(lambda: find_overlap(model, source))
     if not allow_overlap:
         check_overlap(overlap, source)
-    columns, class_names = _match(model, source)
-    scoring = scoring or _fit_scoring(model, source)
+    columns, class_names = match_classes(getattr(model, "config", None), source.class_names)
     scorer = Scorer(model, device, batch_size=batch_size, precision=precision, scoring=scoring, columns=columns)
     header = _header(scorer, source, name, class_names)
     folder = None if output is None else Path(output)
     stamps: tuple[str, ...] = ()
     done: _Done = {}
     if folder is not None:
-        stamps = rank.on_zero(lambda: video_stamps(source))
+        stamps = rank.on_zero(lambda: _stamp_videos(source))
         earlier = rank.on_zero(lambda: _find_earlier(folder, header, source.entries, stamps))
         if isinstance(earlier, Results):
             log.info("%s: finished earlier; nothing was computed", folder)
@@ -170,7 +170,9 @@ def open_for(model: nn.Module, address: str | Path, **options: Any) -> VideoSour
     config = getattr(model, "config", None)
     if not isinstance(config, ModelConfig):
         raise TypeError("a model without a configuration needs an opened source: open_source(address, spec).")
-    options["class_names"] = options.get("class_names") or list_names(config)
+    if not options.get("class_names") and config.labels is not None:
+        # `class 7` is called `7`, as it is in the data and in results of models that know no names
+        options["class_names"] = tuple(original_name(name) for name in config.labels)
     return open_source(address, config.input, **options)
 
 
@@ -275,14 +277,6 @@ def _labels(entries: Sequence[Entry], task: str, num_classes: int) -> Shaped[np.
     return several
 
 
-def _match(model: nn.Module, source: VideoSource) -> tuple[dict[str, list[int]], dict[str, tuple[str, ...]]]:
-    config = getattr(model, "config", None)
-    if isinstance(config, ModelConfig):
-        return match_classes(config, source.class_names)
-    names = by_task(source.class_names)  # somebody else's model: its outputs are taken to be in the data's order
-    return {task: list(range(len(of_task))) for task, of_task in names.items()}, names
-
-
 def _fit_scoring(model: nn.Module, source: VideoSource) -> Scoring:
     """The model's own way of scoring, which must be one for labels like the data's."""
     scoring = default_scoring(model)
@@ -315,6 +309,12 @@ def _header(scorer: Scorer, source: VideoSource, name: str | None, class_names: 
         precision=scorer.precision,
         class_names=class_names,
     )
+
+
+def _stamp_videos(source: VideoSource) -> tuple[str, ...]:
+    """Of every video what changes when its file does, whatever its name; empty where a video has no file."""
+    stamps = {path: stamp_video(Path(path)) for path in {entry.path for entry in source.entries} if path}
+    return tuple(stamps.get(entry.path, "") for entry in source.entries)
 
 
 def _finish(folder: Path, results: Results) -> None:

@@ -28,7 +28,7 @@ from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference.inputs import Input, as_frames, check_fps
-from motionformer.inference.jobs import failed_entry, run_job
+from motionformer.inference.jobs import run_job
 from motionformer.inference.results import READ
 from motionformer.inference.scorer import Precision, batched, check_finite, computing, model_device
 from motionformer.inference.timeline import even_windows, slide
@@ -227,7 +227,7 @@ class FeatureExtractor:
             yield (stream.clock.seconds(picked.start), stream.clock.seconds(picked.end)), clip, facts
 
 
-def write_features(
+def _write_features(
     file: Path, parts: Iterable[Features], about: Mapping[str, Any], dtype: str = "float32"
 ) -> tuple[tuple[int, ...], ReadFacts | None]:
     """Write a video's features as they come, to the format of the file's ending; its facts are added to `about`.
@@ -348,9 +348,9 @@ def _output_files(videos: Sequence[Input], out: Path, format: Format) -> list[Pa
 
 def _extract(extractor: FeatureExtractor, video: Path, file: Path, about: Mapping[str, Any], dtype: str) -> Entry:
     try:
-        shape, facts = write_features(file, extractor.stream(video), about, dtype)
+        shape, facts = _write_features(file, extractor.stream(video), about, dtype)
     except VideoError as error:
-        return failed_entry(video, error.full_reason)
+        return {"video": str(video), "failed": error.full_reason}
     return {"video": str(video), "file": str(file), "shape": list(shape), **({} if facts is None else facts.to_dict())}
 
 

@@ -120,12 +120,11 @@ def check_paths(videos: Any) -> Iterable[Any]:
     if not isinstance(videos, Iterable):
         raise TypeError(f"{_ACCEPTED}; not {_kind(videos)}.")
     if isinstance(videos, (list, tuple)):
-        for path in videos:
-            check_path(path)
-    return videos
+        videos = list(map(_check_path, videos))
+    return map(_check_path, videos)
 
 
-def check_path(path: Any) -> str | PathLike[str]:
+def _check_path(path: Any) -> str | PathLike[str]:
     """One of several videos: a path."""
     if not isinstance(path, (str, PathLike)):
         raise TypeError(f"{_ACCEPTED}; of several, each is a path, not {_kind(path)}.")

@@ -69,7 +69,7 @@ def run_job(
 def predict_videos(predictor: Predictor, paths: Sequence[Path], top: int) -> Iterator[Entry]:
     """The work of `motionformer predict`."""
     for path, found in zip(paths, predictor.predict_many(paths), strict=True):
-        yield failed_entry(path, found.reason) if isinstance(found, Failure) else found.to_dict(top)
+        yield _failed(path, found.reason) if isinstance(found, Failure) else found.to_dict(top)
 
 
 def predict_timelines(
@@ -87,7 +87,7 @@ def predict_timelines(
         try:
             timeline = predictor.timeline(path, hop=hop, window=window)
         except VideoError as error:
-            yield failed_entry(path, error.full_reason)
+            yield _failed(path, error.full_reason)
             continue
         draw(timeline)
         yield timeline.to_dict(threshold, top)
@@ -108,7 +108,7 @@ def write_predictions_csv(entries: Sequence[Entry], file: Path) -> None:
         write_csv(stream, rows)
 
 
-def failed_entry(path: Path, reason: str) -> Entry:
+def _failed(path: Path, reason: str) -> Entry:
     """The result of a video that could not be read."""
     return {"video": str(path), "failed": reason}
 

@@ -47,7 +47,7 @@ def mean_over_classes(values: Float64[np.ndarray, " k"]) -> float:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class _Calibration:
     """Is a score of 0.8 right eight times in ten? One row a bin of equal width; empty bins are NaN."""
 
     error: float
@@ -59,7 +59,7 @@ class Calibration:
 
 def calibration(
     scores: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"], num_bins: int = NUM_BINS
-) -> Calibration:
+) -> _Calibration:
     """Of the best class's score. A bin holds its upper bound."""
     confidence = scores.max(axis=1).astype(np.float64)
     right = scores.argmax(axis=1) == labels
@@ -69,7 +69,7 @@ def calibration(
     mean = np.divide(np.bincount(bins, confidence, num_bins), counts, out=empty.copy(), where=counts > 0)
     accuracy = np.divide(np.bincount(bins, right, num_bins), counts, out=empty.copy(), where=counts > 0)
     error = float(np.nansum(counts * np.abs(mean - accuracy)) / counts.sum()) if len(scores) else float("nan")
-    return Calibration(error, counts, mean, accuracy)
+    return _Calibration(error, counts, mean, accuracy)
 
 
 def accuracy_by_views(

@@ -15,14 +15,16 @@ from torch import Tensor, nn
 from motionformer.data.fingerprints import fingerprint_records, made_clips
 from motionformer.data.record import Record
 from motionformer.errors import EvaluationError
-from motionformer.inference.views import FileVideos, MotionVideos, VideoSource, level_name
+from motionformer.inference.views import FileVideos, MotionVideos, VideoSource
 from motionformer.models.training_data import Span, TrainingData
-from motionformer.runs import stamp_video
 
 _UNKNOWN = "unknown: the model does not carry a list of its training files"
 _SHOWN = 10
 _ADDED_LATER = {"scoring": "softmax", "readout": "class"}
 """What every model was before there was a choice: results that were written then stay valid."""
+
+_NAMED_BEFORE = {"kernel": "attend"}
+"""Keys under the names they had when the first results were written: those stay valid."""
 
 _SAME_FUNCTION = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "drop_path_time"}
 """Fields of a configuration that do not change what a model computes in evaluation mode."""
@@ -74,13 +76,14 @@ def model_fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "to_dict"):
-        kept = {key: value for key, value in config.to_dict().items() if key not in _SAME_FUNCTION}
+        values = config.to_dict().items()
+        kept = {_NAMED_BEFORE.get(key, key): value for key, value in values if key not in _SAME_FUNCTION}
         for key, only in _ADDED_LATER.items():
             if kept.get(key) == only:
                 del kept[key]
         digest.update(json.dumps(kept, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        _add_state(digest, name, tensor)
+        _add_state(digest, name.replace(".kernel.", ".attend."), tensor)
     return digest.hexdigest()[:16]
 
 
@@ -96,16 +99,10 @@ def data_fingerprint(source: VideoSource) -> str:
     return digest.hexdigest()[:16]
 
 
-def video_stamps(source: VideoSource) -> tuple[str, ...]:
-    """For every video what changes when its file does, whatever its name; nothing where videos have no file."""
-    stamps = {path: stamp_video(Path(path)) for path in {entry.path for entry in source.entries} if path}
-    return tuple(stamps.get(entry.path, "") for entry in source.entries)
-
-
 def _fingerprints(source: VideoSource) -> Sequence[tuple[str, Span] | None]:
     if isinstance(source, MotionVideos):
         made = source.benchmark
-        key = made_clips(level_name(made.level), made.split, made.seed)
+        key = made_clips(source.level, made.split, made.seed)
         return [(key, (float(i), i + 1.0)) for i in range(len(made))]
     if isinstance(source, FileVideos):
         return fingerprint_records(source.annotations.records)
@@ -116,7 +113,9 @@ def _fingerprints(source: VideoSource) -> Sequence[tuple[str, Span] | None]:
 
 def _note(counts: dict[str, Any], data: TrainingData, total: int) -> str:
     notes = [f"{counts['videos']} of {total} videos are training videos of this model"]
-    if counts["videos"]:
+    if not counts["videos"]:
+        notes[0] += " (re-encoded copies are not recognised)"
+    else:
         notes[0] += (
             f" ({', '.join(counts['names'][:3])}{', …' if counts['videos'] > 3 else ''}): the metric is too good"
         )

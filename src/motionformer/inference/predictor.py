@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, overload
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Num, UInt8
 from torch import Tensor
 
 from motionformer.data import ClipReader, Failure, Views
 from motionformer.data.pool import Crash, run_in_order
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import VideoError
-from motionformer.inference.classes import LabelSource, find_names, labels_beside
-from motionformer.inference.inputs import Frames, as_frames, check_fps, check_path, check_paths, is_frames
+from motionformer.inference.classes import LabelSource, find_names
+from motionformer.inference.inputs import Frames, as_frames, check_fps, check_paths, is_frames
 from motionformer.inference.results import Prediction
 from motionformer.inference.scorer import Precision, Scorer, batched
 from motionformer.inference.timeline import Timeline, Window, latest_windows, model_windows, slide
@@ -88,14 +88,14 @@ class Predictor:
         protocol: SamplingProtocol | None = None,
         time_limit: float = 30.0,
     ) -> None:
+        weights = None
         if not isinstance(model, torch.nn.Module):
-            source, model = model, load_model(model, protocol=protocol)
-            labels = labels_beside(source, model.config) if labels is None else labels
+            weights, model = model, load_model(model, protocol=protocol)
         self.scorer = Scorer(model, device, batch_size=batch_size, precision=precision)
         self.device, self.model, self.num_workers = self.scorer.device, model.eval(), num_workers
         self.spec = with_views(model.config.input, views, crops, sample_by)
         self.reader = ClipReader(self.spec, time_limit=time_limit)
-        self.labels, note = find_names(model.config, labels)
+        self.labels, note = find_names(model.config, labels, weights)
         if note:
             log.warning("note: %s", note)
 
@@ -134,7 +134,7 @@ class Predictor:
             raise ValueError("`fps` is of frames in memory; a file has its own rate: leave it out.")
         if isinstance(video, (str, PathLike)):
             return self._predict_views(self.reader.read(Path(video)), fspath(video))
-        return (self(check_path(path)) for path in check_paths(video))
+        return (self(path) for path in check_paths(video))
 
     def predict_many(
         self, paths: Sequence[PathLikeStr], num_workers: int | None = None
@@ -240,7 +240,7 @@ class Predictor:
             facts = replace(picked.facts, damaged=stream.is_damaged(picked.end))
             yield Prediction(fspath(video), self.labels, own, start, end, facts)
 
-    def _resize(self, frame: Any) -> UInt8[Tensor, "h w 3"]:
+    def _resize(self, frame: Any) -> Num[Tensor, "h w 3"]:
         return self.reader.resize(as_frames([frame]))[0]
 
 

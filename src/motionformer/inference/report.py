@@ -6,7 +6,7 @@ holds the 95 % confidence interval of each, and how many videos were right.
 """
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ from rich.table import Table
 
 from motionformer.errors import EvaluationError
 from motionformer.inference import metrics
-from motionformer.inference.results import Results
+from motionformer.inference.results import Results, read_notes, summarise_reads
 from motionformer.inference.scorer import SINGLE
 from motionformer.runs import atomic_write, write_atomically, write_csv
-from motionformer.video import ReadFacts
 
 _NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
 _Mask = Bool[np.ndarray, " n"]
@@ -68,36 +67,6 @@ def summarise(results: Results) -> dict[str, Any]:
             {"id": results.ids[i], "path": results.paths[i], "reason": why} for i, why in results.failures.items()
         ],
     }
-
-
-def summarise_reads(facts: Collection[ReadFacts]) -> dict[str, Any] | None:
-    """Frames of a clip, the fewest that differ in one, and how many videos repeat frames or are damaged."""
-    if not facts:
-        return None
-    return {
-        "videos": len(facts),
-        "frames": max(one.frames for one in facts),
-        "fewest_distinct_frames": min(one.distinct_frames for one in facts),
-        "videos_with_repeated_frames": sum(one.distinct_frames < one.frames for one in facts),
-        "damaged_videos": sum(bool(one.damaged) for one in facts),
-    }
-
-
-def read_notes(read: dict[str, Any] | None) -> list[str]:
-    """What of a summary of reads makes scores mean something else, as sentences."""
-    notes = []
-    if read and (count := read["videos_with_repeated_frames"]):
-        notes.append(
-            f"{count} of {read['videos']} videos show frames several times (the fewest distinct ones:"
-            f" {read['fewest_distinct_frames']} of {read['frames']} in a clip): they are slower than the rate at which"
-            " clips are sampled, or shorter than a clip. --sample-by frames counts a video's own frames."
-        )
-    if read and (count := read["damaged_videos"]):
-        notes.append(
-            f"{count} of {read['videos']} videos are damaged where they were read: their scores are of patched-up"
-            " frames. `motionformer data check` shows where."
-        )
-    return notes
 
 
 def confusion(results: Results, task: str = SINGLE) -> Int64[np.ndarray, "k k"]:

@@ -5,7 +5,7 @@ spreadsheets. Both are written in one piece or not at all, and the same results 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, astuple, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -309,6 +309,36 @@ class Results:
             read = [None] * len(READ) if facts is None else astuple(facts)
             rows.append([*cells, self.failures.get(index, ""), *("" if v is None else str(v).lower() for v in read)])
         write_csv(stream, rows)
+
+
+def summarise_reads(facts: Collection[ReadFacts]) -> dict[str, Any] | None:
+    """Frames of a clip, the fewest that differ in one, and how many videos repeat frames or are damaged."""
+    if not facts:
+        return None
+    return {
+        "videos": len(facts),
+        "frames": max(one.frames for one in facts),
+        "fewest_distinct_frames": min(one.distinct_frames for one in facts),
+        "videos_with_repeated_frames": sum(one.distinct_frames < one.frames for one in facts),
+        "damaged_videos": sum(bool(one.damaged) for one in facts),
+    }
+
+
+def read_notes(read: dict[str, Any] | None) -> list[str]:
+    """What of a summary of reads makes scores mean something else, as sentences."""
+    notes = []
+    if read and (count := read["videos_with_repeated_frames"]):
+        notes.append(
+            f"{count} of {read['videos']} videos show frames several times (the fewest distinct ones:"
+            f" {read['fewest_distinct_frames']} of {read['frames']} in a clip): they are slower than the rate at which"
+            " clips are sampled, or shorter than a clip. --sample-by frames counts a video's own frames."
+        )
+    if read and (count := read["damaged_videos"]):
+        notes.append(
+            f"{count} of {read['videos']} videos are damaged where they were read: their scores are of patched-up"
+            " frames. `motionformer data check` shows where."
+        )
+    return notes
 
 
 def facts_from(arrays: Mapping[str, Any]) -> dict[int, ReadFacts]:

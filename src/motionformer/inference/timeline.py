@@ -137,7 +137,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Windows:
+class _Windows:
     """Windows of `span` frames every `hop` frames; `pick` gives those of a window's frames that make the clip."""
 
     span: int
@@ -155,7 +155,7 @@ class Window(Generic[T]):
     facts: ReadFacts
 
 
-def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds: float | None = None) -> Windows:
+def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds: float | None = None) -> _Windows:
     """Windows as long as the clips a model was trained on, every `hop` seconds (half of one by default).
 
     Weights trained on segments of whole videos have no length of their own: it is `seconds`, or four.
@@ -170,10 +170,10 @@ def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds
     offsets = clip_offsets(spec, fps)
     span = offsets[-1] + 1
     step = Fraction(max(1, span // 2)) if hop is None else _frames(hop, fps, "hop")
-    return Windows(span, step, lambda count: clamp(offsets, count))
+    return _Windows(span, step, lambda count: clamp(offsets, count))
 
 
-def even_windows(spec: InputSpec, fps: float, seconds: float, hop: float | None = None) -> Windows:
+def even_windows(spec: InputSpec, fps: float, seconds: float, hop: float | None = None) -> _Windows:
     """Windows of `seconds`, of which the model's frames at even distances make the clip; end to end by default.
 
     The hop is a fraction of frames, so that windows do not drift away from the clock.
@@ -181,10 +181,10 @@ def even_windows(spec: InputSpec, fps: float, seconds: float, hop: float | None 
     length = _frames(seconds, fps, "the length of a window")
     step = length if hop is None else _frames(hop, fps, "hop")
     pick = segment_middles if spec.protocol == "released" else segment_indices
-    return Windows(min(round(length), sys.maxsize), step, lambda count: pick(count, spec.frames))
+    return _Windows(min(round(length), sys.maxsize), step, lambda count: pick(count, spec.frames))
 
 
-def slide(frames: Iterable[T], windows: Windows) -> Iterator[Window[T]]:
+def slide(frames: Iterable[T], windows: _Windows) -> Iterator[Window[T]]:
     """Every window as soon as its last frame is there.
 
     What remains after the last whole window gets one more, moved back to end with the video. A video shorter than a
@@ -205,13 +205,13 @@ def slide(frames: Iterable[T], windows: Windows) -> Iterator[Window[T]]:
         yield _pick(ring, count, windows)
 
 
-def _pick(held: Sequence[T], count: int, windows: Windows) -> Window[T]:
+def _pick(held: Sequence[T], count: int, windows: _Windows) -> Window[T]:
     """The window that ends with frame `count − 1`, of which `held` are the frames."""
     chosen = windows.pick(len(held))
     return Window(count - len(held), count, [held[i] for i in chosen], ReadFacts.of([chosen]))
 
 
-def latest_windows(frames: Iterable[T], windows: Windows) -> Generator[Window[T], None, None]:
+def latest_windows(frames: Iterable[T], windows: _Windows) -> Generator[Window[T], None, None]:
     """A window of consecutive frames each time at least `hop` new ones have come since the last; ends with the source.
 
     Memory is one window, however slow the model is. An error of the source is raised here.

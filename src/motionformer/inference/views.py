@@ -20,10 +20,10 @@ from motionformer.data import Annotations, ClipReader, Failure, Record, eval_sam
 from motionformer.data import open_source as open_data
 from motionformer.data.clips import check_sampling
 from motionformer.data.folders import split_folders
+from motionformer.data.lists import ClassSource
 from motionformer.data.motion import LEVELS, Level, MotionBenchmark
 from motionformer.data.record import ClassNames, Label
 from motionformer.data.source import Kind, MotionClips, parse_motion, recognise
-from motionformer.data.table import ClassSource
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
@@ -136,11 +136,11 @@ class MotionVideos:
             )
         self.benchmark, self.spec = benchmark, spec
         self.class_names: tuple[str, ...] = benchmark.classes
-        level = level_name(benchmark.level)
-        self.name = f"motion:{level} ({benchmark.split}, seed {benchmark.seed})"
+        self.level = _level_name(benchmark.level)
+        self.name = f"motion:{self.level} ({benchmark.split}, seed {benchmark.seed})"
         self.transform = eval_transform(spec)
         labels = [index % len(benchmark.classes) for index in range(len(benchmark))]
-        which = f"{level}-{benchmark.split}-{benchmark.seed}"  # the same name is the same clip
+        which = f"{self.level}-{benchmark.split}-{benchmark.seed}"  # the same name is the same clip
         self.entries = tuple(Entry(f"{which}-{i:05d}", "", label) for i, label in enumerate(labels))
 
     def protocol(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _sampled_by(spec: InputSpec, sample_by: SampleBy) -> InputSpec:
     return replace(spec, fps=None if sample_by == "frames" else spec.fps or 30.0)
 
 
-def level_name(level: Level) -> str:
+def _level_name(level: Level) -> str:
     """A level of one's own is called by its values, so that two of them are told apart."""
     values = hashlib.sha256(repr(level).encode()).hexdigest()[:6]
     return next((name for name, one in LEVELS.items() if one == level), f"custom-{values}")

@@ -25,7 +25,8 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from motionformer.errors import MotionformerError
 from motionformer.models.block import MLP, StochasticDepth
 from motionformer.models.config import ModelConfig
-from motionformer.models.motionformer import READOUTS, Motionformer, build_block
+from motionformer.models.head import READOUTS
+from motionformer.models.motionformer import Motionformer, build_block
 
 PEAK_RESET = Path("/proc/self/clear_refs")
 """Where a process of Linux makes its peak of memory count from now."""
@@ -248,7 +249,7 @@ def _as_printed(config: ModelConfig, n: int, f: int) -> float:
     """What the counter's four digits add to the `einsum`s of trajectory attention: pooling space, then time."""
     if config.attention != "trajectory":
         return 0.0
-    space = n * n * config.dim if config.attend.kind in ("exact", "norm_st") else 0
+    space = n * n * config.dim if config.kernel.kind in ("exact", "norm_st") else 0
     time = n * f * config.dim if config.time == "attention" else 0
     return _einsum(space) - space + 2 * (_einsum(time) - time)
 

@@ -19,7 +19,7 @@ Overlap = Literal["none", "file", "video"]
 """No common file; pieces of a common file that do not meet; the same video, or pieces of it that meet."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VideoSet:
     """Videos and pieces of videos: of every fingerprint the spans that belong to the set."""
 
@@ -31,6 +31,9 @@ class VideoSet:
         for fingerprint, span in pieces:
             found.setdefault(fingerprint, {})[span] = None
         return cls({key: (WHOLE,) if WHOLE in spans else tuple(sorted(spans)) for key, spans in found.items()})
+
+    def __repr__(self) -> str:
+        return f"VideoSet({len(self)} videos)"
 
     def __len__(self) -> int:
         return len(self.spans)

@@ -14,16 +14,14 @@ import torch
 import uvicorn
 from starlette.applications import Starlette
 
-from motionformer.data.motion import CLASSES, MotionBenchmark
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import CLASSES, MotionBenchmark, write_video
 from motionformer.errors import PageError
 from motionformer.models import InputSpec, Motionformer
 from motionformer.serve.models import Models
 from motionformer.serve.routes import make_app
 from motionformer.serve.sessions import Limits, PageVideo, Sessions
 from motionformer.video import open_video
-from motionformer.weights.load import load_model, short_name
-from motionformer.weights.shipped import MOTION_TINY
+from motionformer.weights.load import MOTION_TINY, load_model, short_name
 
 _LOOPBACK = "127.0.0.1"
 _EXAMPLES = (("easy", (15,)), ("easy", (57,)), ("medium", (17,)), ("hard", (55,)), ("easy", (8, 14, 19)))

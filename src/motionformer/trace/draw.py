@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse, Rectangle
 from PIL import Image
 
-from motionformer.data.motion.dataset import write_video
+from motionformer.data.motion import write_video
 from motionformer.errors import TraceError
 from motionformer.inference.pictures import plain
 from motionformer.trace.paths import ellipse

@@ -1,4 +1,4 @@
-"""The run card: what was run, with what, on what, and what came out. `card.json` for scripts, `card.md` for people.
+"""The run card: recipe, data, hardware, software and results; `card.json` for scripts, `card.md` to read.
 
 It is written last: a folder with a card holds a finished run.
 """
@@ -6,7 +6,6 @@ It is written last: a folder with a card holds a finished run.
 import importlib.metadata
 import json
 import platform
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +14,18 @@ from typing import Any
 import torch
 
 import motionformer
+from motionformer.data import Failure, FailurePolicy
 from motionformer.inference.metrics import show_share
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import measure
 from motionformer.runs import write_atomically
 
-CARD, READABLE = "card.json", "card.md"
-PACKAGES = ("torch", "lightning", "torchmetrics", "omegaconf", "numpy", "av", "safetensors")
+CARD = "card.json"
+_PACKAGES = ("torch", "lightning", "torchmetrics", "omegaconf", "numpy", "av", "safetensors")
 
 
 def write_card(folder: Path, card: dict[str, Any]) -> None:
-    write_atomically(folder / READABLE, to_markdown(card))
+    write_atomically(folder / "card.md", _to_markdown(card))
     write_atomically(folder / CARD, json.dumps(card, indent=2) + "\n")
 
 
@@ -38,21 +38,22 @@ def read_card(folder: Path) -> dict[str, Any] | None:
     return card
 
 
-def describe_software() -> dict[str, Any]:
-    versions = {"motionformer": motionformer.__version__, "python": platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"versions": versions, "commit": git_commit(), "platform": platform.platform()}
-
-
-def describe_machine() -> dict[str, Any]:
-    """Devices, and the most memory this process has held: of the GPU where there is one, else of the computer."""
+def describe_environment() -> dict[str, Any]:
+    """Devices, peak memory of this process (of the GPU where there is one), versions and commit."""
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return {"devices": names, "peak_memory_bytes": torch.cuda.max_memory_allocated(), "memory": "GPU"}
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    threads = torch.get_num_threads()
-    return {"devices": [f"CPU, {threads} threads"], "peak_memory_bytes": peak, "memory": "resident"}
+        machine = {"devices": names, "peak_memory_bytes": torch.cuda.max_memory_allocated(), "memory": "GPU"}
+    else:
+        import resource  # not on every system
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        device = f"CPU, {torch.get_num_threads()} threads"
+        machine = {"devices": [device], "peak_memory_bytes": peak, "memory": "resident"}
+    versions = {"motionformer": motionformer.__version__, "python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    software = {"versions": versions, "commit": _git_commit(), "platform": platform.platform()}
+    return {"machine": machine, "software": software}
 
 
 def describe_model(config: ModelConfig) -> dict[str, Any]:
@@ -65,9 +66,9 @@ def describe_model(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, marked where files were changed; None if installed, also
-    where that is inside somebody else's repository."""
+def _git_commit() -> str | None:
+    """The commit of this package's checkout, marked where files were changed; None if installed, also inside another
+    repository."""
     here = Path(motionformer.__file__).parent
     try:
         _git(here, "ls-files", "--error-unmatch", Path(motionformer.__file__).name)
@@ -78,14 +79,15 @@ def git_commit() -> str | None:
     return f"{commit} (changed)" if changed else commit
 
 
-def to_markdown(card: dict[str, Any]) -> str:
+def _to_markdown(card: dict[str, Any]) -> str:
     plan, model, results = card["plan"], card["model"], card["results"]
     rows = {
         "model": f"{model['what']}, {model['parameters'] / 1e6:.2f} M parameters, "
-        f"{model['multiply_adds'] / 1e9:.3f} G multiply-adds a clip",
+        f"{model['multiply_adds'] / 1e9:.3f} G multiply-adds per clip",
         "data": f"{card['data']['train']['how']}; validation: {card['data']['val']['how']}",
-        "steps": f"{plan['total_steps']} of {card['recipe']['global_batch']} clips, {plan['steps_per_epoch']} an epoch",
-        "dealt": f"{plan['processes']} processes × {plan['clips_at_once']} clips × {plan['accumulation']} a step",
+        "steps": f"{plan['total_steps']} of {card['recipe']['global_batch']} clips, "
+        f"{plan['steps_per_epoch']} per epoch",
+        "batch": f"{plan['processes']} processes × {plan['clips_at_once']} clips × {plan['accumulation']} accumulated",
         "learning rate": f"{plan['lr']:.3g} ({card['recipe']['optimiser']['lr']:g} for "
         f"{card['recipe']['optimiser']['lr_batch']} clips)",
         "seed": card["recipe"]["seed"],
@@ -103,18 +105,29 @@ def to_markdown(card: dict[str, Any]) -> str:
         lines.append(f"| {which} | " + " | ".join(f"{value:.4g}" for value in results[which].values()) + " |")
     for name, sure in results.get("confidence", {}).items():
         lines += ["", f"{name} of the saved model: {show_share(sure['correct'], sure['videos'])}."]
-    lines += ["", f"The saved model is {which_epoch(card)}. `recipe.yaml` repeats the run."]
+    lines += ["", f"The saved model is {describe_kept_epoch(card)}. `recipe.yaml` repeats the run."]
     return "\n".join(lines) + "\n"
 
 
-def which_epoch(card: dict[str, Any]) -> str:
-    """Whose weights the saved model has, and what that means for its figure on the validation videos."""
+def describe_kept_epoch(card: dict[str, Any]) -> str:
+    """The epoch of the saved model, and what that means for its metrics on the validation videos."""
     results = card["results"]
     kept = results.get("kept", results["last"])
     if card["recipe"].get("keep_epoch", "last") == "best" and kept["step"] == results["best"]["step"]:
-        chosen = "chosen on these validation videos: the figure is optimistic"
+        chosen = "chosen on these validation videos: its metrics are optimistic"
         return f"of epoch {kept['epoch']:g} of {card['recipe']['epochs']}, the best, {chosen}"
     return f"of the last epoch ({kept['epoch']:g}), not the best"
+
+
+def describe_failures(card: dict[str, Any]) -> list[str]:
+    """A sentence for training and one for validation, where videos could not be read."""
+    lines = []
+    for part, name, effect in (("train", "training", "skipped"), ("val", "validation", "counted as wrong")):
+        policy = FailurePolicy.evaluation(card["data"][part]["clips"])
+        policy.count(Failure(**values) for values in card["failed"][part])
+        if policy.failures:
+            lines.append(f"{name}: {policy.summary()}; {effect}")
+    return lines
 
 
 def _git(folder: Path, *words: str) -> str:

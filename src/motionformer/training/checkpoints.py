@@ -1,7 +1,7 @@
-"""Checkpoints that survive a kill at any moment: written aside, flushed to the disk, then renamed into place.
+"""Checkpoints that survive a kill at any moment.
 
-A checkpoint is a file of Lightning's and, beside it, its SHA-256, which is there first: a file without one, or that
-does not match, is not a checkpoint. They are written between optimiser steps only, never inside an accumulation.
+A checkpoint is a file of Lightning's and, beside it, its SHA-256, which is written first: a file without one, or that
+does not match, is damaged. They are saved between optimiser steps only, never inside an accumulation.
 """
 
 import errno
@@ -18,16 +18,15 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from motionformer.errors import TrainingError
-from motionformer.runs import write_atomically
+from motionformer.runs import atomic_write, write_atomically
 from motionformer.training.plan import Plan
 
 log = logging.getLogger("motionformer")
-SUFFIX, SUM = ".ckpt", ".sha256"
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class KeepCheckpoints(Checkpoint):
-    """Saves at the end of every epoch, and every `every` steps within one; the last `keep` stay, and with `keep_best`
+class CheckpointCallback(Checkpoint):
+    """Saves at the end of every epoch, and every `every` steps within one; keeps the last `keep`, and with `keep_best`
     that of the best validation.
 
     Lightning calls checkpoint callbacks after all others, so averaged weights are those of this step.
@@ -52,76 +51,70 @@ class KeepCheckpoints(Checkpoint):
         self._save(trainer)
 
     def _save(self, trainer: Trainer) -> None:
-        self.flush()  # what the loggers hold of these steps would not be logged again
+        self.flush()  # these steps will not be logged again
         trainer.save_checkpoint(checkpoint_file(self.folder, trainer.global_step))
         if trainer.is_global_zero:
-            best = best_validation(cast(Any, trainer.lightning_module)) if self.keep_best else None
+            best = cast(Any, trainer.lightning_module).best_validation if self.keep_best else None
             for file in list_checkpoints(self.folder)[self.keep :]:
                 if best is None or step_of(file) != best["step"]:
-                    remove_checkpoint(file)
-
-
-def best_validation(module: Any) -> dict[str, int | float] | None:
-    """The entry of a `TrainingModule`'s history with the best metric; of equal ones, the lower loss."""
-    return max(module.history, key=lambda entry: (entry[module.objective.best], -entry["loss"]), default=None)
+                    _remove(file)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """How Lightning's checkpoints get to the disk and back."""
+    """Reads and writes Lightning's checkpoints."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        write_checkpoint(checkpoint, Path(path))
+        _write_checkpoint(checkpoint, Path(path))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """Tensors and plain values only: nothing in the file is executed."""
+        """Tensors and plain values only: no code in the file is executed."""
         loaded: dict[str, Any] = torch.load(path, map_location=map_location or "cpu", weights_only=True)
         return loaded
 
 
-def write_checkpoint(checkpoint: dict[str, Any], file: Path) -> None:
-    """All or nothing; a full disk is an error of ours that leaves the older checkpoints as they are."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f".{file.name}.part")
+def _write_checkpoint(checkpoint: dict[str, Any], file: Path) -> None:
+    """All or nothing; a full disk leaves the older checkpoints as they are."""
     try:
-        with aside.open("wb") as stream:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as stream:
             hashed = _Hashed(stream)
             hashed.save(checkpoint)
-            stream.flush()
-            os.fsync(stream.fileno())
-        write_atomically(file.with_suffix(SUM), f"{hashed.sha256.hexdigest()}  {file.name}\n")
-        aside.replace(file)
-        _sync_folder(file.parent)
+            write_atomically(file.with_suffix(".sha256"), f"{hashed.sha256.hexdigest()}  {file.name}\n")
+        handle = os.open(file.parent, os.O_RDONLY)  # the new name is on the disk too
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise explain_disk(error, file) from error
+        raise disk_error(error, file) from error
 
 
 def find_checkpoint(folder: Path) -> Path | None:
-    """The last whole checkpoint. Broken ones after it are named in a warning; the caller may remove them."""
+    """The last intact checkpoint. Damaged ones after it are named in a warning; `discard_after` removes them."""
     for file in list_checkpoints(folder):
-        if is_whole(file):
+        if is_intact(file):
             return file
-        log.warning("%s is damaged (its SHA-256 does not match); going back to the checkpoint before it.", file)
+        log.warning("%s is damaged (its SHA-256 does not match); using the checkpoint before it.", file)
     return None
 
 
-def remove_after(folder: Path, last: Path | None) -> None:
-    """Remove what a killed run left behind: damaged checkpoints, and files never finished."""
+def discard_after(folder: Path, last: Path | None) -> None:
+    """Remove what a killed run left: damaged checkpoints and unfinished files."""
     for file in list_checkpoints(folder):
         if file == last:
             break
-        remove_checkpoint(file)
+        _remove(file)
     for file in folder.glob(".*.part"):
         file.unlink(missing_ok=True)
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Newest first."""
-    return sorted(folder.glob(f"step-*{SUFFIX}"), key=step_of, reverse=True)
+    return sorted(folder.glob("step-*.ckpt"), key=step_of, reverse=True)
 
 
 def checkpoint_file(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:08d}{SUFFIX}"
+    return folder / f"step-{step:08d}.ckpt"
 
 
 def step_of(file: Path) -> int:
@@ -129,14 +122,14 @@ def step_of(file: Path) -> int:
 
 
 def read_notes(file: Path) -> dict[str, Any]:
-    """What `TrainingModule` wrote into a checkpoint beside the weights, which are not read."""
+    """What `TrainingModule` added to a checkpoint; the weights are not read."""
     notes: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)["motionformer"]
     return notes
 
 
-def is_whole(file: Path) -> bool:
+def is_intact(file: Path) -> bool:
     try:
-        expected = file.with_suffix(SUM).read_text(encoding="ascii").split()[0]
+        expected = file.with_suffix(".sha256").read_text(encoding="ascii").split()[0]
         found = hashlib.sha256()
         with file.open("rb") as stream:
             while piece := stream.read(1 << 20):
@@ -146,29 +139,29 @@ def is_whole(file: Path) -> bool:
     return found.hexdigest() == expected
 
 
-def remove_checkpoint(file: Path) -> None:
+def _remove(file: Path) -> None:
     file.unlink(missing_ok=True)
-    file.with_suffix(SUM).unlink(missing_ok=True)
+    file.with_suffix(".sha256").unlink(missing_ok=True)
 
 
-def explain_disk(error: OSError, file: Path) -> TrainingError:
+def disk_error(error: OSError, file: Path) -> TrainingError:
     if error.errno in DISK_IS_FULL:
         return TrainingError(
-            f"{file}: the disk is full ({error.strerror}). What was saved before is whole: make room and run the same "
-            "command again, and the run goes on from the last checkpoint."
+            f"{file}: the disk is full ({error.strerror}). Saved checkpoints are intact: free some space and run the "
+            "same command again; it resumes from the last checkpoint."
         )
     return TrainingError(f"{file}: cannot be written ({error.strerror or error}).")
 
 
 class _Hashed:
-    """A file that counts its checksum while it is written."""
+    """A file whose checksum is computed while it is written."""
 
     def __init__(self, stream: Any) -> None:
         self.stream, self.sha256 = stream, hashlib.sha256()
         self.error: OSError | None = None
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """`torch.save`, which turns an error of the disk into another one while it closes its archive."""
+        """`torch.save`, with the disk's error: closing its archive raises another one."""
         try:
             torch.save(checkpoint, cast(IO[bytes], self))
         except (OSError, RuntimeError):
@@ -187,11 +180,3 @@ class _Hashed:
 
     def flush(self) -> None:
         self.stream.flush()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,7 +1,7 @@
-"""The recipes that come with the package, in families: `k400/base` is the row `base` of `recipes/k400.yaml`.
+"""The recipes of the package, in families: `k400/base` is the row `base` of `recipes/k400.yaml`.
 
-A family is the file of a data set: `settings` that its rows share, and `rows`, each with what it overrides, the row of
-the paper it stands for, the figure to expect and its cost. A row is `like` an earlier one, or like the settings alone.
+A family is the file of a data set: `settings` that its rows share, and `rows`, each with its overrides, its row of the
+paper, the expected result and its cost. A row is `like` an earlier one, or like the settings alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,8 @@ import motionformer
 from motionformer.errors import RecipeError
 
 _PACKAGE = Path(motionformer.__file__).parent
-PLACES = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
-"""Where a wheel has them, and where a checkout has them."""
+_FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
+"""In a wheel, and in a checkout."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class RecipeRow:
     """A recipe that comes with the package.
 
     Args:
-        name: `FAMILY/ROW`, which is the recipe's name and says the folder of its runs.
+        name: `FAMILY/ROW`, the name of the recipe and of its run folder.
         dataset: what it is trained on.
         what: the model, in words.
         paper: the rows of the paper it stands for, as numbered in docs/recipes.md.
-        expected: the figure to expect and who published it.
-        gmacs: multiply-adds of a view by the paper's convention, in units of 10⁹.
+        expected: the expected result and who published it.
+        gmacs: multiply-adds per view by the paper's convention, in units of 10⁹.
         values: the recipe; `load_recipe` fills in what it leaves to defaults.
-        ran: what of it was run with this code.
+        ran: what was run with this code.
         notes: choices worth knowing, those of the family and of the rows it is like among them.
     """
 
@@ -52,7 +52,7 @@ class RecipeRow:
 
     @property
     def clip(self) -> str:
-        """The clip that the model sees: `16 frames at stride 4 of 224 px`."""
+        """The input clip: `16 frames at stride 4 of 224 px`."""
         spec = self.values["model"]["changes"]["input"]
         unit = "segment" if spec["sampling"] == "segments" else "frame"
         stride = "" if unit == "segment" else f" at stride {spec['stride']}"
@@ -65,7 +65,7 @@ class RecipeRow:
 
     @property
     def command(self) -> str:
-        """What trains it, with names of yours for its data."""
+        """The command that trains it, with placeholders for its data."""
         data = self.values["data"]
         words = [f"motionformer train {self.name}"]
         if not data["train"].startswith("motion:"):
@@ -77,16 +77,16 @@ class RecipeRow:
         """The row as comments for the top of a recipe file."""
         values = self.values
         views = _count(values["test"]["views"] * values["test"]["crops"], "view")
-        said = {
+        facts = {
             "row": self.paper,
             "command": self.command,
             "expected": self.expected,
-            "cost": f"{self.cost} G multiply-adds a view by the paper's convention, {views} a video in the test; "
-            f"{_count(values['epochs'], 'epoch')}, {values['global_batch']} clips a step",
+            "cost": f"{self.cost} G multiply-adds per view by the paper's convention, {views} per video in the test; "
+            f"{_count(values['epochs'], 'epoch')}, {values['global_batch']} clips per step",
             "run here": self.ran,
         }
         lines = [f"{self.name}: {self.what}, {self.clip}, on {self.dataset}", ""]
-        for key, text in said.items():
+        for key, text in facts.items():
             lines += wrap(f"{key + ':':<9} {text}", 110, subsequent_indent=" " * 10, break_on_hyphens=False)
         for note in self.notes:
             lines += ["", *wrap(note, 110, break_on_hyphens=False)]
@@ -103,7 +103,7 @@ def recipe_rows(family: str = "") -> dict[str, RecipeRow]:
     """Every recipe that comes with the package, by name; with `family` (`k400`), those of one data set.
 
     Raises:
-        RecipeError: there is no such family, or its file is none.
+        RecipeError: there is no such family, or its file is invalid.
 
     Example:
         `recipe_rows("k400")["k400/base"].expected`
@@ -145,7 +145,7 @@ def read_mapping(file: Path) -> Any:
     """
     try:
         found: Any = OmegaConf.create(file.read_text(encoding="utf-8"))
-    except AssertionError:  # OmegaConf's word for a lone number
+    except AssertionError:  # of OmegaConf, for a lone number
         found = None
     except FileNotFoundError as error:
         raise RecipeError("no such recipe.", file) from error
@@ -153,20 +153,20 @@ def read_mapping(file: Path) -> Any:
         raise RecipeError(f"is not YAML: {error}", file) from error
     if not OmegaConf.is_dict(found):
         advice = "`motionformer recipes --show motion/easy` shows one"
-        raise RecipeError(f"is no recipe, which has lines `key: value`; {advice}.", file)
+        raise RecipeError(f"is not a recipe, which has lines `key: value`; {advice}.", file)
     return found
 
 
 def _family_files() -> dict[str, Path]:
-    place = next(filter(Path.is_dir, PLACES), None)
-    return {file.stem: file for file in sorted(place.glob("*.yaml"))} if place else {}
+    folder = next(filter(Path.is_dir, _FOLDERS), None)
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))} if folder else {}
 
 
 def _row_name(file: Path) -> str:
-    """`k400/base` of any way to say it: relative to the package's recipes, or to a folder `recipes`."""
-    for place in PLACES:
-        if file.is_absolute() and file.is_relative_to(place):
-            file = file.relative_to(place)
+    """`k400/base` of a path below the package's recipes, or below a folder `recipes`."""
+    for folder in _FOLDERS:
+        if file.is_absolute() and file.is_relative_to(folder):
+            file = file.relative_to(folder)
     return file.as_posix().removeprefix("recipes/").removesuffix(".yaml")
 
 
@@ -188,16 +188,16 @@ def _make_rows(file: Path) -> Iterator[RecipeRow]:
         _check_keys(row, _REQUIRED, _KEYS, file, f"row {name!r}")
         like = row.get("like", "")
         if like not in settings:
-            raise RecipeError(f"row {name!r} is like {like!r}, which is no row above it.", file)
+            raise RecipeError(f"row {name!r} is like {like!r}, which is not a row above it.", file)
         settings[name] = _override(settings[like], row.get("overrides", {}), file, f"row {name!r}")
         notes[name] = notes[like] + ((row["note"],) if "note" in row else ())
         if not isinstance(row["gmacs"], int | float):
             raise RecipeError(f"row {name!r}: gmacs ({row['gmacs']!r}) must be a number.", file)
-        said: dict[str, Any] = {key: str(row[key]) for key in (*_REQUIRED, "ran") if key in row}
-        said["gmacs"] = float(row["gmacs"])
+        texts: dict[str, Any] = {key: str(row[key]) for key in (*_REQUIRED, "ran") if key in row}
+        texts["gmacs"] = float(row["gmacs"])
         full_name = f"{file.stem}/{name}"
         values = {"name": full_name, **settings[name]}
-        yield RecipeRow(full_name, family["dataset"], values=values, notes=notes[name], **said)
+        yield RecipeRow(full_name, family["dataset"], values=values, notes=notes[name], **texts)
 
 
 def _check_keys(found: Any, required: tuple[str, ...], allowed: tuple[str, ...], file: Path, what: str) -> None:
@@ -205,9 +205,9 @@ def _check_keys(found: Any, required: tuple[str, ...], allowed: tuple[str, ...],
     missing = [key for key in required if key not in keys]
     unknown = [key for key in keys if key not in required and key not in allowed]
     if missing or unknown:
-        said = [f"lacks {', '.join(missing)}"] * bool(missing)
-        said += [f"has {', '.join(map(str, unknown))}, which it cannot have"] * bool(unknown)
-        raise RecipeError(f"{what} {' and '.join(said)}.", file)
+        problems = [f"lacks {', '.join(missing)}"] * bool(missing)
+        problems += [f"has {', '.join(map(str, unknown))}, which it cannot have"] * bool(unknown)
+        raise RecipeError(f"{what} {' and '.join(problems)}.", file)
 
 
 def _override(values: dict[str, Any], overrides: dict[str, Any], file: Path, what: str) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _override(values: dict[str, Any], overrides: dict[str, Any], file: Path, wha
         for part in path:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise RecipeError(f"{what} overrides {key}, but {part} is no group of keys.", file)
+                raise RecipeError(f"{what} overrides {key}, but {part} is not a group of keys.", file)
         nested = isinstance(value, dict) and isinstance(inner.get(last), dict)
         inner[last] = _override(inner[last], value, file, what) if nested else deepcopy(value)
     return made

@@ -1,7 +1,6 @@
-"""A recipe's `model` part becomes a model: variant and changes, starting weights, what learns.
+"""The recipe's `model` part as a model: variant and changes, initial weights, trainable parameters.
 
-The recipe alone decides the architecture; the starting weights only fill it, and weights that do not fit are an error.
-Knows nothing of data or of how training runs.
+The recipe alone decides the architecture; initial weights only fill it, and weights that do not fit are an error.
 """
 
 import logging
@@ -18,45 +17,13 @@ from motionformer.models.training_data import TrainingData, VideoSet
 from motionformer.models.variants import model_config
 from motionformer.training.recipe import Recipe
 from motionformer.weights.checkpoint import read_checkpoint
-from motionformer.weights.fit import PER_CLASS, fit_tensors
-from motionformer.weights.image import load_image_weights
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
+from motionformer.weights.image import load_image_weights, read_image_weights
 from motionformer.weights.load import find_weights, is_video_model, load_model_with_report, short_name
-from motionformer.weights.report import LoadReport
 
 log = logging.getLogger("motionformer")
 FROM_DATA = ("num_classes", "labels", "scoring", "source")
-"""Fields of a `ModelConfig` that follow from the data and the start, and that a recipe cannot set."""
-
-
-def build_model(
-    recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int], scoring: ScoringKind = "softmax"
-) -> Motionformer:
-    """The model of `recipe` for these classes, with its starting weights, frozen where the recipe says so."""
-    return start_model(recipe, class_names, num_classes, scoring)[0]
-
-
-def start_model(
-    recipe: Recipe, class_names: ClassNames, num_classes: int | dict[str, int], scoring: ScoringKind = "softmax"
-) -> tuple[Motionformer, frozenset[str]]:
-    """`build_model`, and the names of the weights that the start did not bring; none without a start.
-
-    Random weights depend on `recipe.seed` alone; the caller's random state is left as it was.
-    """
-    config = build_config(recipe, num_classes, class_names, scoring)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        try:
-            model = Motionformer(config)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise RecipeError(f"recipe {recipe.name!r}: model.changes make no model: {error}") from error
-    new: frozenset[str] = frozenset()
-    if recipe.model.start:
-        report = load_start(model, recipe.model.start)
-        log.info("%s", report)
-        new = frozenset(report.reset)
-    freeze(model, recipe.model.train, new)
-    return model.train(), new
+"""Fields of a `ModelConfig` that follow from the data and the initial weights; a recipe cannot set them."""
 
 
 def build_config(
@@ -72,36 +39,59 @@ def build_config(
         raise RecipeError(f"recipe {recipe.name!r}: model.changes.{forbidden[0]} follows from the data; remove it.")
     merged = _merge_deep(model_config(part.variant).to_dict(), part.changes, "model.changes")
     names = None if labels is None or isinstance(labels, Mapping) else tuple(labels)
+    from_data = {"num_classes": num_classes, "labels": names, "scoring": scoring, "source": part.init_from or None}
     try:
-        from_data = {"num_classes": num_classes, "labels": names, "scoring": scoring, "source": part.start or None}
-        config = ModelConfig.from_dict({**merged, **from_data})
+        return ModelConfig.from_dict({**merged, **from_data})
     except ValueError as error:
         raise RecipeError(f"recipe {recipe.name!r}: model.changes: {error}") from error
-    return config
 
 
-def load_start(model: Motionformer, start: str) -> LoadReport:
-    """Fill `model` with the weights of a video or an image model; the report says what was taken, resized and reset.
+def build_model(recipe: Recipe, config: ModelConfig) -> tuple[Motionformer, frozenset[str]]:
+    """The model of `config` with the recipe's initial weights, frozen as the recipe says, and the names of its newly
+    initialised parameters (none where all weights are random).
 
-    The classifier is taken only from a model of the same classes, scored the same way.
+    Random weights depend on `recipe.seed` alone; the global random state is left as it was.
     """
-    checkpoint = read_checkpoint(find_weights(start))
-    is_video = is_video_model(checkpoint)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        try:
+            model = Motionformer(config)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise RecipeError(f"recipe {recipe.name!r}: model.changes do not make a model: {error}") from error
+    new: frozenset[str] = frozenset()
+    if recipe.model.init_from:
+        report = _load_initial_weights(model, recipe.model.init_from)
+        log.debug("%s", report)
+        new = frozenset(report.reset)
+    _freeze(model, recipe.model.train, new)
+    return model.train(), new
+
+
+def _load_initial_weights(model: Motionformer, init_from: str) -> LoadReport:
+    """Fill `model` with the weights of a video or an image model; the report lists what was loaded, resized and reset.
+
+    The classifier is loaded only from a model with the same classes and scoring.
+    """
+    checkpoint = read_checkpoint(find_weights(init_from))
     try:
-        return _load_video_start(model, start) if is_video else _load_image_start(model, str(checkpoint.path))
+        if is_video_model(checkpoint):
+            return _load_video_weights(model, init_from)
+        weights, report = read_image_weights(str(checkpoint.path))
+        load_image_weights(model, weights, report)
+        return report
     except CheckpointError as error:
         shape = f"{model.config.attention}, {model.config.dim} wide, {model.config.depth} layers"
         raise CheckpointError(
-            f"{error} The recipe's model ({shape}) cannot start from {start}; change model.variant, model.changes "
-            "or model.start."
+            f"{error} The recipe's model ({shape}) cannot be initialised from {init_from}; change model.variant, "
+            "model.changes or model.init_from."
         ) from error
 
 
-def freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
-    """Let only the part named by `train` learn: `all`, `head`, or `last:N` blocks with the final norm and head.
+def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
+    """Leave only the parameters of `train` trainable: `all`, `head`, or `last:N` blocks with the final norm and head.
 
-    Weights that the start did not bring (`new`) always learn. Without that, a video model made from an image model
-    would keep a table of times that is all zero, and could not tell the order of its frames.
+    Newly initialised parameters are always trainable. Otherwise a video model made from an image model would keep a
+    temporal position embedding of zeros, and could not tell the order of its frames.
     """
     what, _, count = train.partition(":")
     if what == "all":
@@ -111,8 +101,8 @@ def freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     if last > len(blocks):
         raise RecipeError(f"model.train={train}: the model has {len(blocks)} blocks.")
     model.requires_grad_(False)
-    learning = [model.head] if what == "head" else [*blocks[len(blocks) - last :], model.norm, model.head]
-    for module in learning:
+    trainable = [model.head] if what == "head" else [*blocks[len(blocks) - last :], model.norm, model.head]
+    for module in trainable:
         module.requires_grad_(True)
     named = dict(model.named_parameters())
     for name in new:
@@ -120,8 +110,8 @@ def freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
             named[name].requires_grad_(True)
 
 
-def _load_video_start(model: Motionformer, start: str) -> LoadReport:
-    source, report = load_model_with_report(start)
+def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
+    source, report = load_model_with_report(init_from)
     config = source.config
     tensors = source.state_dict()
     same_labels = None in (config.labels, model.config.labels) or config.labels == model.config.labels
@@ -134,19 +124,13 @@ def _load_video_start(model: Motionformer, start: str) -> LoadReport:
         report.dropped[name] = "the model has another head"
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
-    fit_tensors(model, tensors, table, report, may_reset=("head.", ".attend.projection"))
-    model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(start),))
-    return report
-
-
-def _load_image_start(model: Motionformer, start: str) -> LoadReport:
-    weights, report = read_image_weights(start)
-    load_image_weights(model, weights, report)
+    fit_tensors(model, tensors, table, report, may_reset=("head.", ".kernel.projection"))
+    model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(init_from),))
     return report
 
 
 def _merge_deep(values: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`values` with `changes` put over them, group by group. Keys that are in neither stay for `from_dict` to name."""
+    """`values` with `changes` applied, group by group. Unknown keys stay for `from_dict` to name."""
     merged = dict(values)
     for key, change in changes.items():
         here = f"{where}.{key}"

@@ -1,12 +1,14 @@
-"""What one training and one validation step do. Everything around them is Lightning's.
+"""The LightningModule: one training step and one validation step.
 
-A step's loss is the sum over the clips of the *global* batch divided by its nominal size. Every process divides by
-the clips it was to read, not by those it could read: a clip that failed adds nothing, the others weigh the same in
-whichever process they landed, and no process has to ask another how many it has.
+The loss of a step is the sum over the clips of the *global* batch divided by its nominal size. Every process divides by
+the number of clips in its plan, not by those it could read: a failed clip adds nothing, the others weigh the same in
+any process, and no process has to ask another how many it has.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -15,24 +17,22 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torchmetrics import Metric
 
 from motionformer.data import Failure, FailurePolicy
-from motionformer.errors import FailedVideosError, TrainingError
+from motionformer.errors import FailedVideosError, NonFiniteLossError, TrainingError
 from motionformer.models.motionformer import Motionformer
-from motionformer.training.clips import Batch, failures_of
-from motionformer.training.mixing import Mix, draw_mix
-from motionformer.training.nonfinite import refuse_nonfinite, refuse_nonfinite_validation
-from motionformer.training.objectives import Tasks, by_task, find_objective
-from motionformer.training.optimiser import make_optimiser
-from motionformer.training.plan import Plan
+from motionformer.training.datamodule import Batch
+from motionformer.training.objectives import Mix, Tasks, by_task, draw_mix, find_objective
+from motionformer.training.plan import Plan, make_optimiser, make_schedule
 from motionformer.training.recipe import Recipe
-from motionformer.training.schedule import make_schedule
-from motionformer.training.sharding import shard
+
+_REMEDIES = "a smaller optimiser.lr, a longer schedule.warmup, optimiser.clip_norm=1, or engine.precision=32-true"
 
 
 class TrainingModule(LightningModule):
-    """A model, its recipe, and what became of the clips so far."""
+    """A model in training, with its failed clips and validation history so far."""
 
     def __init__(
         self,
@@ -42,45 +42,56 @@ class TrainingModule(LightningModule):
         new: frozenset[str] = frozenset(),
         data: Mapping[str, Any] | None = None,
     ) -> None:
-        """`new`: weights that the start did not bring. `data`: what `describe_data` says, for the checkpoints."""
+        """`new`: names of newly initialised parameters. `data`: of `describe_data`, for the checkpoints."""
         super().__init__()
         self.model, self.recipe, self.plan, self.new, self.data = model, recipe, plan, new, dict(data or {})
         self.train_failures = FailurePolicy(plan.train_clips, recipe.data.max_failed_share)
         self.val_failures = FailurePolicy(plan.val_clips, recipe.data.max_failed_share)  # up to it, counted as wrong
-        self.history: list[dict[str, int | float]] = []  # one entry a validation
+        self.history: list[dict[str, int | float]] = []  # one entry per validation
         self.objective = find_objective(model.config)
         self.measured = torch.nn.ModuleDict(self.objective.metrics())
-        self._loss_sum = 0.0
+        self.last_loss = self._loss_sum = 0.0
 
     def configure_model(self) -> None:
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
-            shard(self.model, cast(DeviceMesh, self.device_mesh)["data_parallel"])
+            _shard(self.model, cast(DeviceMesh, self.device_mesh)["data_parallel"])
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         step, part = self.trainer.global_step, batch_idx % self.plan.accumulation
         self._seed(step, part)
-        self._count(self.train_failures, failures_of(batch))
+        self._count(self.train_failures, batch["failed"])
         loss = self._loss(batch, step, part)
-        refuse_nonfinite(loss, batch, step, self.trainer.global_rank, self.recipe.folder)
-        self._note_loss(float(loss.detach()), step, part)
+        value = loss.detach()
+        if not torch.isfinite(value):
+            rank, number = self.trainer.global_rank, step + 1
+            file = self._write_batch(value, batch, number, f"nonfinite-step-{number}-rank-{rank}.json")
+            raise NonFiniteLossError(
+                f"the loss is {float(value)} in step {number}. The {len(batch['path'])} clips of the batch are listed "
+                f"in {file}. Inspect them, or use {_REMEDIES}; the weights were not changed by this step."
+            )
+        self._log_loss(float(value), step, part)
         return loss
 
     def on_validation_epoch_start(self) -> None:
-        self._seed(0, 0)  # attention that draws prototypes at random draws the same ones each time
+        self._seed(0, 0)  # randomly drawn prototypes are the same in every validation
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        failures = failures_of(batch)
-        self._count(self.val_failures, failures)
+        failures = self._count(self.val_failures, batch["failed"])
         metrics = self._metrics()
         if len(batch["index"]):
             logits, label = by_task(self.model(batch["clip"])), by_task(batch["label"])
             loss = self._clip_losses(logits, label).mean()
-            refuse_nonfinite_validation(
-                loss, batch, self.trainer.global_step, self.trainer.global_rank, self.recipe.folder
-            )
+            if not torch.isfinite(loss):
+                step, rank = self.trainer.global_step, self.trainer.global_rank
+                file = self._write_batch(loss, batch, step, f"nonfinite-validation-after-step-{step}-rank-{rank}.json")
+                raise NonFiniteLossError(
+                    f"the validation loss is {float(loss)} after step {step}. The {len(batch['path'])} clips of the "
+                    f"batch are listed in {file}. Inspect them, or start again in another output with {_REMEDIES}; no "
+                    "model was saved."
+                )
             self.objective.measure(metrics, logits, label)
         else:
-            self._nothing()
+            self._zero_loss()
         if failures:
             self.objective.count_failed(metrics, failures)
 
@@ -92,8 +103,11 @@ class TrainingModule(LightningModule):
         epoch = -(-step // self.plan.steps_per_epoch)
         self.history.append({"epoch": epoch, "step": step, **scores})
         self._write({"epoch": epoch, **{f"val/{name}": value for name, value in scores.items()}}, step)
-        shown = {f"val/{name}": value for name, value in scores.items() if name in ("loss", self.objective.best)}
-        self.log_dict(shown, prog_bar=True, logger=False, rank_zero_only=True)
+
+    @property
+    def best_validation(self) -> dict[str, int | float] | None:
+        """The entry of the history with the best metric; of equal ones, the lower loss."""
+        return max(self.history, key=lambda entry: (entry[self.objective.best], -entry["loss"]), default=None)
 
     def configure_optimizers(self) -> Any:
         optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr, self.new)
@@ -101,7 +115,7 @@ class TrainingModule(LightningModule):
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Called in every process: what each of them saw is put together here."""
+        """Called in every process: their failures are gathered here."""
         self._share_failures()
         checkpoint["motionformer"] = {
             "history": self.history,
@@ -116,15 +130,15 @@ class TrainingModule(LightningModule):
         if ours["accumulation"] != self.plan.accumulation and checkpoint["global_step"] % self.plan.steps_per_epoch:
             raise TrainingError(
                 f"{self.recipe.folder}: the last checkpoint is from the middle of an epoch of {ours['accumulation']} "
-                f"parts a step; now there would be {self.plan.accumulation}. Go on with as many devices as before."
+                f"batches per step; now there would be {self.plan.accumulation}. Resume with as many devices as before."
             )
         self.history = list(ours["history"])
-        self._count(self.train_failures, [Failure(**values) for values in ours["train_failures"]])
-        self._count(self.val_failures, [Failure(**values) for values in ours["val_failures"]])
+        self._count(self.train_failures, ours["train_failures"])
+        self._count(self.val_failures, ours["val_failures"])
 
     def _loss(self, batch: Batch, step: int, part: int) -> Tensor:
         if not len(batch["index"]):
-            return self._nothing()
+            return self._zero_loss()
         clip, recipe = batch["clip"], self.recipe
         rng = np.random.default_rng([recipe.seed, step, part, self.trainer.global_rank])
         size = (clip.shape[-2], clip.shape[-1])
@@ -134,31 +148,30 @@ class TrainingModule(LightningModule):
         return losses.sum() / self.plan.clips_at_once
 
     def _clip_losses(self, logits: Tasks, label: Tasks, smoothing: float = 0.0, mix: Mix | None = None) -> Tensor:
-        """One number a clip, the mean over its tasks."""
+        """One loss per clip, the mean over its tasks."""
         losses = []
         for task, of_task in label.items():
             targets = self.objective.targets(of_task, logits[task].shape[-1], smoothing)
             losses.append(self.objective.losses(logits[task], targets if mix is None else mix.mix_targets(targets)))
         return torch.stack(losses).mean(dim=0)
 
-    def _nothing(self) -> Tensor:
-        """A loss of zero that depends on every weight: a process without a clip still takes its part in the step."""
+    def _zero_loss(self) -> Tensor:
+        """A loss of zero that depends on every parameter: a process without a clip still takes part in the step."""
         spec = self.model.config.input
         clip = torch.zeros(1, 3, spec.frames, spec.height, spec.width, device=self.device)
         return 0.0 * torch.stack([logits.float().sum() for logits in by_task(self.model(clip)).values()]).sum()
 
     def _seed(self, step: int, part: int) -> None:
-        """Dropout and dropped paths depend on the step alone, so a resumed run draws what the other would have."""
+        """Dropout and drop path depend on the step alone, so a resumed run draws the same."""
         key = np.random.SeedSequence([self.recipe.seed, step, part, self.trainer.global_rank])
         torch.manual_seed(int(key.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
-    def _note_loss(self, loss: float, step: int, part: int) -> None:
-        """The mean loss of this process over its part of the global batch, where it is due."""
+    def _log_loss(self, loss: float, step: int, part: int) -> None:
+        """The mean loss of this process over its part of the global batch, every `log_steps` steps."""
         self._loss_sum = loss if part == 0 else self._loss_sum + loss
         if part + 1 < self.plan.accumulation:
             return
-        mean = self._loss_sum / self.plan.accumulation
-        self.log("loss", mean, prog_bar=True, logger=False, rank_zero_only=True, batch_size=1)
+        self.last_loss = mean = self._loss_sum / self.plan.accumulation
         if (step + 1) % self.recipe.engine.log_steps == 0:
             lr = max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
             self._write({"train/loss": mean, "train/lr": lr}, step + 1)
@@ -169,6 +182,18 @@ class TrainingModule(LightningModule):
         for logger in self.loggers:
             logger.log_metrics(dict(values), step)
 
+    def _write_batch(self, loss: Tensor, batch: Batch, step: int, name: str) -> Path:
+        found = {
+            "loss": str(float(loss)),
+            "step": step,
+            "rank": self.trainer.global_rank,
+            "clips_finite": bool(torch.isfinite(batch["clip"]).all()),
+            "clips": [{"index": int(i), "path": path} for i, path in zip(batch["index"], batch["path"], strict=True)],
+        }
+        file = self.recipe.folder / name
+        file.write_text(json.dumps(found, indent=2), encoding="utf-8")
+        return file
+
     def _metrics(self) -> dict[str, Metric]:
         return {name: cast(Metric, metric) for name, metric in self.measured.items()}
 
@@ -176,15 +201,26 @@ class TrainingModule(LightningModule):
         if self.trainer.world_size == 1:
             return
         for policy in (self.train_failures, self.val_failures):
-            everybody: list[Any] = [None] * self.trainer.world_size
-            torch.distributed.all_gather_object(everybody, list(policy.failures.values()))
-            for failures in everybody:
+            gathered: list[Any] = [None] * self.trainer.world_size
+            torch.distributed.all_gather_object(gathered, [asdict(failure) for failure in policy.failures.values()])
+            for failures in gathered:
                 self._count(policy, failures)
 
-    def _count(self, policy: FailurePolicy, failures: list[Failure]) -> None:
-        """More than the accepted share ends the run: neither a model nor a score of what is left would be as asked."""
+    def _count(self, policy: FailurePolicy, failed: list[dict[str, Any]]) -> list[Failure]:
+        """More failures than the accepted share end the run."""
+        failures = [Failure(**values) for values in failed]
         try:
             policy.count(failures)
         except FailedVideosError as error:
             part = "training" if policy is self.train_failures else "validation"
             raise TrainingError(f"{self.recipe.folder}: {part}: {error} The share is data.max_failed_share.") from error
+        return failures
+
+
+def _shard(model: Motionformer, mesh: DeviceMesh) -> None:
+    """FSDP: every process keeps a part of the parameters, gathered block by block. Runs once."""
+    if isinstance(model, FSDPModule):
+        return
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)

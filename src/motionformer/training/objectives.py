@@ -1,13 +1,15 @@
-"""How labels teach a model, and how validation judges it: one class of all, or each class by itself. Chosen once, by
-the model's `scoring`.
+"""Losses and validation metrics: one class per video, or any number, chosen by the model's `scoring`; mixup and cutmix.
 
-Everything is a function of logits and labels by task, as the model and the collated batch give them. Knows nothing of
-recipes, Lightning or processes.
+Functions of logits and labels by task, as the model and the collated batch have them. Does not import recipes or
+Lightning.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, cast, runtime_checkable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -19,56 +21,90 @@ from motionformer.data import Failure
 from motionformer.data.record import Label
 from motionformer.inference.metrics import mean_average_precision
 from motionformer.models.config import ModelConfig, ScoringKind
-from motionformer.training.losses import binary_losses, binary_targets, clip_losses, soft_targets
 
 Tasks = dict[str, Tensor]
 Metrics = Mapping[str, Metric]
+_Box = tuple[int, int, int, int]  # top, bottom, left, right
 ONE = "label"
 """The name of the only task of a model with one head."""
 
 
 @runtime_checkable
-class Objective(Protocol):
-    """What is learned from labels."""
+class _Objective(Protocol):
+    """A loss and the metrics that go with it."""
 
     @property
     def best(self) -> str:
-        """The metric that says which validation was the best."""
+        """The metric that chooses the best epoch."""
 
     def targets(self, label: Tensor, num_classes: int, smoothing: float) -> Tensor:
-        """What the model is to say, `[b k]`; mixed clips mix theirs."""
+        """Soft targets `[b k]`; mixed clips mix theirs."""
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """One number a clip."""
+        """One loss per clip."""
 
     def metrics(self) -> dict[str, Metric]:
-        """What validation measures, empty."""
+        """The metrics of a validation, empty."""
 
     def measure(self, metrics: Metrics, logits: Tasks, label: Tasks) -> None:
         """Add clips."""
 
     def count_failed(self, metrics: Metrics, failures: Sequence[Failure]) -> None:
-        """Add clips that could not be read, as wrong as can be; they have no loss."""
+        """Add unreadable clips as wrong predictions; they have no loss."""
 
 
-class OneOf:
-    """One class a video and task: cross entropy; top-1 and top-5, of several tasks each, and whether all are right."""
+@dataclass(frozen=True)
+class Mix:
+    """Clip i is mixed with clip `partner[i]`, of weight `share`: everywhere (mixup), or whole inside `box` (cutmix)."""
+
+    partner: Tensor
+    share: float
+    box: _Box | None = None
+
+    def mix_clips(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b 3 t H W"]:
+        if self.box is None:
+            return clip.lerp(clip[self.partner], self.share)
+        top, bottom, left, right = self.box
+        mixed = clip.clone()
+        mixed[..., top:bottom, left:right] = clip[self.partner][..., top:bottom, left:right]
+        return mixed
+
+    def mix_targets(self, targets: Float[Tensor, "b k"]) -> Float[Tensor, "b k"]:
+        return targets.lerp(targets[self.partner], self.share)
+
+
+def draw_mix(rng: np.random.Generator, mixup: float, cutmix: float, batch: int, size: tuple[int, int]) -> Mix | None:
+    """Mixup or cutmix for a batch, all frames alike: either with equal chance where both α are given."""
+    if mixup == 0 and cutmix == 0:
+        return None
+    partner = torch.from_numpy(rng.permutation(batch))
+    cuts = cutmix > 0 and (mixup == 0 or bool(rng.random() < 0.5))
+    alpha = cutmix if cuts else mixup
+    share = float(rng.beta(alpha, alpha))
+    if not cuts:
+        return Mix(partner, share)
+    box = _draw_box(rng, share, size)
+    return Mix(partner, (box[1] - box[0]) * (box[3] - box[2]) / (size[0] * size[1]), box)
+
+
+class _SingleLabel:
+    """One class per video and task: cross entropy; top-1 and top-5, of several tasks each, and all tasks correct."""
 
     def __init__(self, num_classes: int | dict[str, int]) -> None:
-        self.names = metric_names(num_classes)
+        self.names = _metric_names(num_classes)
         self.best = "action" if "action" in self.names else "top1"
 
     def targets(self, label: Int[Tensor, " b"], num_classes: int, smoothing: float) -> Float[Tensor, "b k"]:
-        return soft_targets(label, num_classes, smoothing)
+        return _soft_targets(label, num_classes, smoothing)
 
     def losses(self, logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
-        return clip_losses(logits, targets)
+        return _clip_losses(logits, targets)
 
     def metrics(self) -> dict[str, Metric]:
         return {name: MeanMetric() for name in self.names}
 
     def measure(self, metrics: Metrics, logits: Tasks, label: Tasks) -> None:
-        for name, values in clip_scores(logits, label).items():
+        for name, values in _clip_scores(logits, label).items():
             metrics[name].update(values)
 
     def count_failed(self, metrics: Metrics, failures: Sequence[Failure]) -> None:
@@ -77,8 +113,8 @@ class OneOf:
                 metric.update(torch.zeros(len(failures), device=metric.device))
 
 
-class AnyOf:
-    """Any number of classes a video: binary cross entropy of each class; mean average precision."""
+class _MultiLabel:
+    """Any number of classes per video: binary cross entropy of each class; mean average precision."""
 
     best = "map"
 
@@ -86,17 +122,17 @@ class AnyOf:
         self.num_classes = num_classes
 
     def targets(self, label: Int[Tensor, "b m"], num_classes: int, smoothing: float) -> Float[Tensor, "b k"]:
-        return binary_targets(multi_hot(label, num_classes), smoothing)
+        return _binary_targets(_multi_hot(label, num_classes), smoothing)
 
     def losses(self, logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
-        return binary_losses(logits, targets)
+        return _binary_losses(logits, targets)
 
     def metrics(self) -> dict[str, Metric]:
-        return {"loss": MeanMetric(), "map": MeanAveragePrecision(self.num_classes)}
+        return {"loss": MeanMetric(), "map": _MeanAveragePrecision(self.num_classes)}
 
     def measure(self, metrics: Metrics, logits: Tasks, label: Tasks) -> None:
-        truth = multi_hot(label[ONE], self.num_classes)
-        metrics["loss"].update(binary_losses(logits[ONE], truth.float()))
+        truth = _multi_hot(label[ONE], self.num_classes)
+        metrics["loss"].update(_binary_losses(logits[ONE], truth.float()))
         metrics["map"].update(logits[ONE].float().sigmoid(), truth)
 
     def count_failed(self, metrics: Metrics, failures: Sequence[Failure]) -> None:
@@ -104,12 +140,12 @@ class AnyOf:
         device = metrics["map"].device
         for failure in failures:
             truth = torch.zeros(1, self.num_classes, dtype=torch.bool, device=device)
-            truth[0, list(_several(failure.label))] = True
+            truth[0, list(cast(tuple[int, ...], failure.label))] = True
             metrics["map"].update(torch.zeros(1, self.num_classes, device=device), truth)
 
 
-class MeanAveragePrecision(Metric):
-    """`evaluation.metrics.mean_average_precision` of all clips of all processes."""
+class _MeanAveragePrecision(Metric):
+    """`inference.metrics.mean_average_precision` of all clips of all processes."""
 
     higher_is_better = True
     full_state_update = False
@@ -124,7 +160,7 @@ class MeanAveragePrecision(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """No clips, but the shape and the type of them: a process without any has something to send to the others."""
+        """Empty tensors of the right shape and type: a process without clips has something to gather."""
         super().reset()
         self.scores.append(torch.zeros(0, self.num_classes, device=self.device))
         self.truth.append(torch.zeros(0, self.num_classes, dtype=torch.bool, device=self.device))
@@ -139,40 +175,39 @@ class MeanAveragePrecision(Metric):
         return torch.tensor(mean, dtype=torch.float64)
 
 
-def find_objective(config: ModelConfig) -> Objective:
-    """The one for what the model's logits mean."""
+def find_objective(config: ModelConfig) -> _Objective:
+    """The objective for the model's `scoring`."""
     if config.scoring == "softmax":
-        return OneOf(config.num_classes)
+        return _SingleLabel(config.num_classes)
     if isinstance(config.num_classes, Mapping):
-        raise ValueError("a model with several heads chooses one class of each: scoring is softmax.")
-    return AnyOf(config.num_classes)
+        raise ValueError("a model with several heads needs scoring softmax.")
+    return _MultiLabel(config.num_classes)
 
 
 def scoring_for(labels: Sequence[Label]) -> ScoringKind:
-    """How a model that learns from such labels is scored."""
+    """The scoring of a model trained on such labels."""
     return "sigmoid" if any(isinstance(label, tuple) for label in labels) else "softmax"
 
 
 def by_task(value: Tensor | Mapping[str, Tensor]) -> Tasks:
-    """Logits or labels of one head or several, by the name of the task."""
+    """Logits or labels of one head or several, by name of the task."""
     return dict(value) if isinstance(value, Mapping) else {ONE: value}
 
 
-def multi_hot(label: Int[Tensor, "b m"], num_classes: int) -> Bool[Tensor, "b k"]:
-    """True for the classes of each clip; `label` lists them, filled up with -1."""
+def _multi_hot(label: Int[Tensor, "b m"], num_classes: int) -> Bool[Tensor, "b k"]:
+    """True for the classes of each clip; `label` lists them, padded with -1."""
     classes = torch.arange(num_classes, device=label.device)
     return (label[:, :, None] == classes).any(dim=1)
 
 
-def metric_names(tasks: int | Mapping[str, int]) -> list[str]:
-    """What validation measures: top-1 and top-5; for several heads of each, and whether all are right."""
+def _metric_names(tasks: int | Mapping[str, int]) -> list[str]:
     if not isinstance(tasks, Mapping):
         return ["loss", "top1", *(["top5"] if tasks > 5 else [])]
     return ["loss", *(f"{task}_top1" for task in tasks), "action"]
 
 
-def clip_scores(logits: Tasks, label: Tasks) -> dict[str, Tensor]:
-    """For every clip its loss (without smoothing) and whether it is right."""
+def _clip_scores(logits: Tasks, label: Tasks) -> dict[str, Tensor]:
+    """Of every clip its loss (without smoothing) and whether it is correct."""
     losses = [F.cross_entropy(logits[task].float(), label[task], reduction="none") for task in label]
     right = {task: logits[task].argmax(dim=-1) == label[task] for task in label}
     scores = {"loss": torch.stack(losses).mean(dim=0)}
@@ -185,6 +220,30 @@ def clip_scores(logits: Tasks, label: Tasks) -> dict[str, Tensor]:
     return scores
 
 
-def _several(label: Label) -> tuple[int, ...]:
-    assert isinstance(label, tuple), "a list of several classes a video has a tuple for each"
-    return label
+def _soft_targets(label: Int[Tensor, " b"], num_classes: int, smoothing: float) -> Float[Tensor, "b k"]:
+    """The label with probability 1 − smoothing, and `smoothing` spread over all classes."""
+    return F.one_hot(label, num_classes).float() * (1 - smoothing) + smoothing / num_classes
+
+
+def _clip_losses(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
+    """Cross entropy per clip, in single precision."""
+    return F.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def _binary_targets(truth: Bool[Tensor, "b k"], smoothing: float) -> Float[Tensor, "b k"]:
+    """`smoothing` is spread over yes and no of each class."""
+    return truth.float() * (1 - smoothing) + smoothing / 2
+
+
+def _binary_losses(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
+    """Binary cross entropy per clip, the mean over its classes, in single precision."""
+    return F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=-1)
+
+
+def _draw_box(rng: np.random.Generator, share: float, size: tuple[int, int]) -> _Box:
+    """A box of about `share` of the frame around a random point, clipped to the frame."""
+    edges: list[int] = []
+    for length in size:
+        middle, half = rng.integers(length), round(length * math.sqrt(share) / 2)
+        edges += [max(0, int(middle) - half), min(length, int(middle) + half)]
+    return edges[0], edges[1], edges[2], edges[3]

@@ -1,76 +1,78 @@
-"""`train(recipe)`: from a recipe to a folder with a model, its numbers and its card. Start reading here.
+"""`train(recipe)`: from a recipe to a run folder with a model, its metrics and its card. Start reading here.
 
-runs/NAME/recipe.yaml     the recipe in full; the same one with the same videos goes on here, others are refused
-runs/NAME/checkpoints/    the last few, to go on from after a kill
+runs/NAME/recipe.yaml     the recipe in full; a run resumes with the same recipe and videos only
+runs/NAME/checkpoints/    the last few, to resume from
 runs/NAME/metrics.csv     and tensorboard/: losses, learning rates, validation
 runs/NAME/model/          the trained model, for `load_model`
 runs/NAME/card.json, .md  the run card, written last
 """
 
-import logging
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, Trainer
-from rich.console import Console
+from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from motionformer.data.fingerprints import MAX_FILES
+from motionformer.distributed import is_rank_zero
 from motionformer.errors import MissingVideosError
 from motionformer.inference.metrics import wilson
+from motionformer.logging import logger as log
+from motionformer.logging import show_messages
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TrainingData, VideoSet
-from motionformer.training import card as cards
+from motionformer.training.card import describe_environment, describe_model, read_card, write_card
 from motionformer.training.checkpoints import (
     DISK_IS_FULL,
-    KeepCheckpoints,
-    best_validation,
+    CheckpointCallback,
     checkpoint_file,
-    explain_disk,
+    discard_after,
+    disk_error,
     find_checkpoint,
-    is_whole,
+    is_intact,
     list_checkpoints,
     read_notes,
-    remove_after,
     step_of,
 )
-from motionformer.training.clips import Clips
-from motionformer.training.ema import average_weights
-from motionformer.training.folder import CHECKPOINTS, claim_folder, refuse_other_data, refuse_other_recipe
-from motionformer.training.logs import flush_loggers, make_loggers
-from motionformer.training.model import build_config, start_model
+from motionformer.training.datamodule import VideoDataModule
+from motionformer.training.logs import Progress, flush_loggers, make_loggers
+from motionformer.training.model import build_config, build_model
 from motionformer.training.module import TrainingModule
 from motionformer.training.objectives import scoring_for
 from motionformer.training.plan import Plan, make_plan
-from motionformer.training.progress import Clock, SayResults
-from motionformer.training.recipe import Recipe
+from motionformer.training.recipe import Recipe, load_recipe, make_recipe
+from motionformer.training.run_folder import CHECKPOINTS, check_same_data, check_same_recipe, claim_folder
 from motionformer.training.sources import Source, describe_data, num_classes_of, open_sources
-from motionformer.training.trainer import (
-    count_processes,
-    interruptible,
-    is_first_process,
-    make_trainer,
-    without_chatter,
-)
-
-log = logging.getLogger("motionformer")
+from motionformer.training.trainer import count_processes, interruptible, make_trainer, quiet_lightning
 
 
 @dataclass(frozen=True)
-class FinishedRun:
-    """What a run left behind. `kept` are the validation metrics of the saved model; those of the last epoch, and of the
-    best one, are `last` and `best`."""
+class TrainingResult:
+    """A finished run.
+
+    Attributes:
+        folder: the run folder.
+        model: the folder of the saved model, for `load_model`.
+        kept: validation metrics of the saved model.
+        last: those of the last epoch.
+        best: those of the best epoch.
+        seconds: time used, resumed runs included.
+        card: the run card, as in `card.json`.
+    """
 
     folder: Path
     model: Path
-    last: dict[str, int | float]
-    best: dict[str, int | float]
-    seconds: float
-    card: dict[str, Any]
     kept: dict[str, int | float]
+    last: dict[str, int | float] = field(repr=False)
+    best: dict[str, int | float] = field(repr=False)
+    seconds: float
+    card: dict[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,25 +84,69 @@ class Prepared:
     config: ModelConfig
 
 
-def train(recipe: Recipe, *, quiet: bool = False) -> FinishedRun:
-    """Train what `recipe` describes, or go on where a killed run of it stopped. A finished run is not repeated."""
-    say = _Voice(quiet)
-    finished = find_finished(recipe)
-    if finished is not None:
-        say(f"{recipe.folder} holds a finished run of this recipe.")
-        return finished
-    try:
-        with without_chatter(), claim_folder(recipe), interruptible():
-            return _train(recipe, say)
-    except KeyboardInterrupt:
-        saved = list_checkpoints(recipe.folder / CHECKPOINTS)
-        how = f"goes on after step {step_of(saved[0])}" if saved else "begins again: there is no checkpoint yet"
-        say(f"{recipe.folder}: stopped. The same command {how}.")
-        raise
-    except OSError as error:
-        if error.errno not in DISK_IS_FULL:
+def train(
+    recipe: Recipe | str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    output: str | Path | None = None,
+    batch_size: int | None = None,
+    num_workers: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    quiet: bool = False,
+) -> TrainingResult:
+    """Train the model of a recipe, or resume an interrupted run of it. A finished run is not repeated.
+
+    Args:
+        recipe: name of a recipe of the package (`k400/base`), a YAML file, or a `Recipe`.
+        overrides: `key=value` changes to the recipe.
+        output: run folder [default: the recipe's, or `runs/NAME`].
+        batch_size: clips per optimiser step, all devices together [default: the recipe's].
+        num_workers: loader processes per device [default: the recipe's].
+        device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps` [default: the recipe's].
+        precision: `32`, `bf16`, `16` [default: the recipe's].
+        quiet: no progress bar and no messages.
+
+    Returns:
+        Folders, validation metrics and run card.
+
+    Raises:
+        RecipeError: the recipe is invalid, or does not fit its data or the number of processes.
+        TrainingError: the folder holds another run, the disk is full, or too many videos cannot be read.
+        NonFiniteLossError: the loss became infinite or NaN.
+
+    Example:
+        ```python
+        from motionformer.training import train
+
+        result = train("motion/easy", ["seed=1"], output="runs/easy-1", device="cpu")
+        result.kept["top1"]
+        ```
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, overrides)
+    elif overrides:
+        recipe = make_recipe(recipe.to_dict(), overrides)
+    recipe = recipe.with_options(
+        output=output, batch_size=batch_size, num_workers=num_workers, device=device, precision=precision
+    )
+    with nullcontext() if quiet or log.hasHandlers() else show_messages():
+        finished = find_finished(recipe)
+        if finished is not None:
+            log.info("%s holds a finished run of this recipe.", recipe.folder)
+            return finished
+        try:
+            with quiet_lightning(), claim_folder(recipe), interruptible():
+                return _train(recipe, quiet)
+        except KeyboardInterrupt:
+            saved = list_checkpoints(recipe.folder / CHECKPOINTS)
+            how = f"resumes after step {step_of(saved[0])}" if saved else "starts again: there is no checkpoint yet"
+            log.warning("%s: interrupted. The same command %s.", recipe.folder, how)
             raise
-        raise explain_disk(error, recipe.folder) from error
+        except OSError as error:
+            if error.errno not in DISK_IS_FULL:
+                raise
+            raise disk_error(error, recipe.folder) from error
 
 
 def prepare(recipe: Recipe) -> Prepared:
@@ -108,44 +154,51 @@ def prepare(recipe: Recipe) -> Prepared:
     sources = open_sources(recipe)
     names = sources[0].class_names
     config = build_config(recipe, num_classes_of(names), names, scoring_for(sources[0].labels))
-    with without_chatter():
+    with quiet_lightning():
         plan = make_plan(recipe, count_processes(recipe), len(sources[0]), len(sources[1]))
     return Prepared(plan, sources, config)
 
 
-def find_finished(recipe: Recipe) -> FinishedRun | None:
+def find_finished(recipe: Recipe) -> TrainingResult | None:
     """The finished run in the recipe's folder, if there is one of this recipe and its data."""
-    card = cards.read_card(recipe.folder)
+    card = read_card(recipe.folder)
     if card is None:
         return None
-    refuse_other_recipe(recipe)
-    _refuse_changed_data(recipe, card)
-    return _finished(recipe.folder, card)
-
-
-def _refuse_changed_data(recipe: Recipe, card: dict[str, Any]) -> None:
-    """A finished run outlives its videos: where they are gone, there is nothing to compare with."""
+    check_same_recipe(recipe)
     try:
         data = describe_data(open_sources(recipe))
-    except MissingVideosError:
-        return
-    refuse_other_data(recipe.folder, card.get("data", {}), data)
+    except MissingVideosError:  # a finished run outlives its videos
+        data = None
+    if data is not None:
+        check_same_data(recipe.folder, card.get("data", {}), data)
+    return _result(recipe.folder, card)
 
 
-def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
+def validation_intervals(metrics: dict[str, int | float], videos: int) -> dict[str, dict[str, float]]:
+    """95 % confidence intervals of the accuracies of a validation."""
+    accuracies = {name: value for name, value in metrics.items() if name not in ("epoch", "step", "loss", "map")}
+    intervals = {}
+    for name, value in accuracies.items():
+        correct = round(value * videos)
+        low, high = wilson(correct, videos)
+        intervals[name] = {"low": low, "high": high, "correct": correct, "videos": videos}
+    return intervals
+
+
+def _train(recipe: Recipe, quiet: bool) -> TrainingResult:
     prepared = prepare(recipe)
-    plan, names = prepared.plan, prepared.sources[0].class_names
+    plan = prepared.plan
     saved = recipe.folder / CHECKPOINTS
-    start = find_checkpoint(saved)
-    steps_done = 0 if start is None else step_of(start)
+    checkpoint = find_checkpoint(saved)
+    steps_done = 0 if checkpoint is None else step_of(checkpoint)
     data = describe_data(prepared.sources)
-    if start is not None:
-        refuse_other_data(recipe.folder, read_notes(start).get("data", {}), data)
-    if is_first_process():
-        remove_after(saved, start)
+    if checkpoint is not None:
+        check_same_data(recipe.folder, read_notes(checkpoint).get("data", {}), data)
+    if is_rank_zero():
+        discard_after(saved, checkpoint)
     loggers = make_loggers(recipe, steps_done)
-    clock, average = Clock(), [average_weights(recipe.ema)] if recipe.ema else []
-    checkpoints = KeepCheckpoints(
+    progress = Progress(recipe, plan, quiet=quiet)
+    checkpoints = CheckpointCallback(
         saved,
         plan,
         every=recipe.engine.checkpoint_steps,
@@ -153,37 +206,40 @@ def _train(recipe: Recipe, say: "_Voice") -> FinishedRun:
         keep_best=recipe.keep_epoch == "best",
         flush=lambda: flush_loggers(loggers),
     )
-    callbacks: list[Callback] = [clock, *average, SayResults(say, plan.total_steps, plan.val_clips), checkpoints]
-    trainer = make_trainer(recipe, plan, loggers, callbacks, quiet=say.is_quiet)
-    model, new = start_model(recipe, names, num_classes_of(names), prepared.config.scoring)
+    # buffers are copied, not averaged: the random features of a Performer are constants
+    average = [EMAWeightAveraging(decay=recipe.ema, use_buffers=False)] if recipe.ema else []
+    callbacks: list[Callback] = [progress, *average, checkpoints]
+    trainer = make_trainer(recipe, plan, loggers, callbacks)
+    model, new = build_model(recipe, prepared.config)
     if recipe.engine.compile:
         model.compile()
     module = TrainingModule(model, recipe, plan, new, data)
-    clips = Clips(recipe, plan, prepared.sources, prepared.config.input)
-    say(f"{start}: going on after step {steps_done}." if start else f"{recipe.folder}: {plan.total_steps} steps.")
-    trainer.fit(module, datamodule=clips, ckpt_path=start, weights_only=True)
+    clips = VideoDataModule(recipe, plan, prepared.sources, prepared.config.input)
+    resumed = f", resuming after step {steps_done} from {checkpoint}" if checkpoint else ""
+    log.info("%s: %d steps%s.", recipe.folder, plan.total_steps, resumed)
+    trainer.fit(module, datamodule=clips, ckpt_path=checkpoint, weights_only=True)
     if not module.history or module.history[-1]["step"] != plan.total_steps:
         trainer.validate(module, datamodule=clips, verbose=False)
-    return _finish(recipe, prepared, module, clock.seconds, trainer, say)
+    return _finish(recipe, prepared, module, progress.seconds, trainer)
 
 
 def _finish(
-    recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer, say: "_Voice"
-) -> FinishedRun:
-    best = best_validation(module)
+    recipe: Recipe, prepared: Prepared, module: TrainingModule, seconds: float, trainer: Trainer
+) -> TrainingResult:
+    best = module.best_validation
     assert best is not None, "a run ends with a validation"
     saved = recipe.folder / CHECKPOINTS
     kept, checkpoint = module.history[-1], None
     if recipe.keep_epoch == "best" and best["step"] != kept["step"]:
-        its = checkpoint_file(saved, int(best["step"]))
-        if not trainer.is_global_zero or is_whole(its):
-            kept, checkpoint = best, its
+        file = checkpoint_file(saved, int(best["step"]))
+        if not trainer.is_global_zero or is_intact(file):
+            kept, checkpoint = best, file
         else:
-            log.warning("%s, of the best epoch, is damaged or gone: the last epoch is kept instead.", its)
+            log.warning("%s, of the best epoch, is damaged or missing: the last epoch is kept instead.", file)
     card = {
         "recipe": recipe.to_dict(),
         "plan": prepared.plan.to_dict(),
-        "model": cards.describe_model(prepared.config),
+        "model": describe_model(prepared.config),
         "data": module.data,
         "results": {
             "last": module.history[-1],
@@ -197,36 +253,37 @@ def _finish(
             "val": [asdict(failure) for failure in module.val_failures.failures.values()],
         },
         "seconds": seconds,
-        "machine": cards.describe_machine(),
-        "software": cards.describe_software(),
+        **describe_environment(),
     }
     if trainer.is_global_zero:
-        learnt = training_data(prepared.sources, module.model.training_data, recipe.keep_epoch == "best")
-        card["held_out_overlap"] = overlap = held_out_overlap(prepared.sources, module.model.training_data)
-        for which, count in (("of this run", overlap["run"]), ("of the model it started from", overlap["start"])):
+        start = module.model.training_data
+        learnt = _training_data(prepared.sources, start, recipe.keep_epoch == "best")
+        card["held_out_overlap"] = overlap = _held_out_overlap(prepared.sources, start)
+        for which, count in (("this run", overlap["run"]), ("the model in init_from", overlap["start"])):
             if count:
-                say(
-                    f"note: {count} of {overlap['videos']} held-out videos are training videos {which}: the figure is "
-                    "too good."
+                log.warning(
+                    "%d of %d held-out videos are training videos of %s: their metrics are too good.",
+                    *(count, overlap["videos"], which),
                 )
         if learnt.left_out:
-            why = f"gone, or more than {MAX_FILES:,}"
-            say(f"{learnt.left_out} training videos have no fingerprint in the model ({why}).")
-        save_model(prepared.config, checkpoint or list_checkpoints(saved)[0], recipe.folder / "model", learnt)
-        cards.write_card(recipe.folder, card)
-    return _finished(recipe.folder, card)
+            log.warning(
+                "%d training videos have no fingerprint in the model (missing, or more than %s).",
+                *(learnt.left_out, f"{MAX_FILES:,}"),
+            )
+        _save_model(prepared.config, checkpoint or list_checkpoints(saved)[0], recipe.folder / "model", learnt)
+        write_card(recipe.folder, card)
+    return _result(recipe.folder, card)
 
 
-def training_data(sources: tuple[Source, Source], start: TrainingData | None, chosen: bool) -> TrainingData:
-    """What a model of these sources has learnt from, and what it started from had before; with `chosen`, validation
-    chose its epoch."""
+def _training_data(sources: tuple[Source, Source], start: TrainingData | None, chosen: bool) -> TrainingData:
+    """The training data of a model and of its initial weights; `chosen`: validation selected the epoch."""
     train, left_out = sources[0].video_set()
     made = TrainingData(train, sources[1].video_set()[0] if chosen else VideoSet(), left_out)
     return made if start is None else made | start
 
 
-def held_out_overlap(sources: tuple[Source, Source], start: TrainingData | None) -> dict[str, int]:
-    """How many videos of the validation, by their contents, were trained on: in this run, or by its starting model."""
+def _held_out_overlap(sources: tuple[Source, Source], start: TrainingData | None) -> dict[str, int]:
+    """How many validation videos, by their contents, were trained on: in this run, or by the model in `init_from`."""
     train, held = sources[0].video_set()[0], sources[1].video_set()[0]
     pieces = [(key, span) for key, spans in held.spans.items() for span in spans]
     before = VideoSet() if start is None else start.train
@@ -237,21 +294,10 @@ def held_out_overlap(sources: tuple[Source, Source], start: TrainingData | None)
     }
 
 
-def validation_intervals(metrics: dict[str, int | float], videos: int) -> dict[str, dict[str, float]]:
-    """95 % confidence intervals of the accuracies of a validation."""
-    shares = {name: value for name, value in metrics.items() if name not in ("epoch", "step", "loss", "map")}
-    counts = {name: round(value * videos) for name, value in shares.items()}
-    bounds = {name: wilson(count, videos) for name, count in counts.items()}
-    return {
-        name: {"low": low, "high": high, "correct": counts[name], "videos": videos}
-        for name, (low, high) in bounds.items()
-    }
+def _save_model(config: ModelConfig, checkpoint: Path, folder: Path, learnt: TrainingData | None = None) -> None:
+    """Save the model of a checkpoint: whole where the run's own is sharded, averaged where weights are averaged.
 
-
-def save_model(config: ModelConfig, checkpoint: Path, folder: Path, learnt: TrainingData | None = None) -> None:
-    """The model of a checkpoint: whole where the run's own is in shards, averaged where weights are averaged.
-
-    Written aside and renamed, so that a killed run leaves no half a model.
+    Written aside and renamed, so that a killed run leaves no partial model.
     """
     weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
     model = Motionformer(config)
@@ -264,19 +310,14 @@ def save_model(config: ModelConfig, checkpoint: Path, folder: Path, learnt: Trai
     aside.rename(folder)
 
 
-def _finished(folder: Path, card: dict[str, Any]) -> FinishedRun:
+def _result(folder: Path, card: dict[str, Any]) -> TrainingResult:
     results = card["results"]
-    kept = results.get("kept", results["last"])
-    return FinishedRun(folder, folder / "model", results["last"], results["best"], card["seconds"], card, kept)
-
-
-class _Voice:
-    """Tells people what happens, on stderr and from one process only."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.is_quiet = quiet
-        self.console = Console(stderr=True)
-
-    def __call__(self, line: str) -> None:
-        if not self.is_quiet and is_first_process():
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return TrainingResult(
+        folder=folder,
+        model=folder / "model",
+        kept=results.get("kept", results["last"]),
+        last=results["last"],
+        best=results["best"],
+        seconds=card["seconds"],
+        card=card,
+    )

@@ -1,5 +1,5 @@
-"""Where a recipe's clips come from: a list or folder of videos, or the built-in motion benchmark, as one data set of
-items `{clip, label, index, path}`. Knows nothing of batches or Lightning."""
+"""The data of a recipe: a list or folder of videos, or the built-in motion benchmark, as a data set of items
+`{clip, label, index, path}`. Does not import Lightning."""
 
 import hashlib
 import json
@@ -23,6 +23,7 @@ from motionformer.training.recipe import AugmentationPart, DataPart, Recipe
 from motionformer.video.decode import check_decoder
 from motionformer.video.transforms import (
     ColourJitter,
+    LabelAwareFlip,
     RandAugment,
     ReleasedColourJitter,
     eval_transform,
@@ -34,7 +35,7 @@ Items = Dataset[dict[str, Any]]
 
 @runtime_checkable
 class Source(Protocol):
-    """A data set before it is known what clips the model takes."""
+    """A data set before the model's `InputSpec` is known."""
 
     @property
     def class_names(self) -> ClassNames: ...
@@ -44,22 +45,22 @@ class Source(Protocol):
 
     @property
     def how(self) -> str:
-        """How the data was understood: a sentence for the user."""
+        """How the data was read: a sentence for the user."""
 
     def __len__(self) -> int: ...
     def fingerprint(self) -> str:
         """The same for the same clips and labels, different otherwise."""
 
     def video_set(self) -> tuple[VideoSet, int]:
-        """What a model keeps of the data it learnt from, and how many videos that had to leave out."""
+        """Fingerprints that a model keeps of its training data, and the number of videos without one."""
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
 
 
 def open_sources(recipe: Recipe) -> tuple[Source, Source]:
-    """The training and the validation data of a recipe; validation is read with the classes of training, and need not
-    show them all."""
+    """The training and the validation data of a recipe; validation has the classes of training, and need not show
+    them all."""
     data = recipe.data
     check_decoder(data.decoder)
     train = _open(data.train, data, data.train_split, data.train_clips)
@@ -67,17 +68,17 @@ def open_sources(recipe: Recipe) -> tuple[Source, Source]:
     names = None if isinstance(train.class_names, Mapping) else train.class_names
     if names and len(names) == 1 and not several:
         raise RecipeError(
-            f"recipe {recipe.name!r}: all videos of {data.train} are of one class ({names[0]!r}): there is nothing to "
-            "tell apart. Give videos of two classes or more."
+            f"recipe {recipe.name!r}: all videos of {data.train} are of one class ({names[0]!r}). Training needs "
+            "two classes or more."
         )
     val = _open(data.val, data, data.val_split, data.val_clips, names or None)
     if several != (scoring_for(val.labels) == "sigmoid"):
         one = "data.val" if several else "data.train"
         raise RecipeError(
-            f"recipe {recipe.name!r}: {one} has one class a video, the other list any number (a column `labels`)."
+            f"recipe {recipe.name!r}: {one} has one class per video, the other list any number (a column `labels`)."
         )
     if several and not any(val.labels):
-        raise RecipeError(f"recipe {recipe.name!r}: no video of {data.val} shows any class: there is nothing to find.")
+        raise RecipeError(f"recipe {recipe.name!r}: no video of {data.val} has a class to validate on.")
     if train.class_names != val.class_names:
         raise RecipeError(
             f"recipe {recipe.name!r}: data.train and data.val have different classes "
@@ -89,7 +90,7 @@ def open_sources(recipe: Recipe) -> tuple[Source, Source]:
 
 
 def describe_data(sources: tuple[Source, Source]) -> dict[str, Any]:
-    """What a run learns from and is validated on, in plain values: for its checkpoints and its card."""
+    """Training and validation data in plain values: for the checkpoints and the card of a run."""
     parts = {
         name: {"how": source.how, "clips": len(source), "fingerprint": source.fingerprint()}
         for name, source in zip(("train", "val"), sources, strict=True)
@@ -126,9 +127,9 @@ class VideoSource:
         return len(self.annotations)
 
     def fingerprint(self) -> str:
-        """Of paths, pieces, labels and classes; not of the videos' bytes, which would mean to read them all.
+        """Of paths, times, labels and classes; not of the videos' bytes, which would mean reading them all.
 
-        Paths are seen from the folder that holds all of them, so that videos may move.
+        Paths are relative to the common folder, so that videos may move.
         """
         base = os.path.commonpath({r.path.parent.absolute() for r in self.annotations})
         rows = [[os.path.relpath(r.path, base), r.start, r.end, r.fps, _plain(r.label)] for r in self.annotations]
@@ -138,19 +139,19 @@ class VideoSource:
         return video_set(self.annotations.records)
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        _refuse_small_jitter(recipe, spec)
+        _check_jitter(recipe, spec)
         transform = _train_transform(recipe.augmentation, spec, self.class_names)
         reader = ClipReader(spec, sampler=train_sampler(spec), transforms=(transform,))
         return ClipDataset(self.annotations, reader, seed=recipe.seed)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        """One clip from the middle of each video, centre crop: nothing is drawn."""
+        """One clip from the middle of each video, centre crop: deterministic."""
         reader = ClipReader(spec, sampler=middle_sampler(spec), crops=("centre",))
         return ClipDataset(self.annotations, reader)
 
 
 @dataclass(frozen=True)
-class MotionSource:
+class _MotionSource:
     """The built-in benchmark. Its clips depend on level, split and index only; `recipe.seed` changes none of them."""
 
     clips: MotionClips
@@ -161,7 +162,7 @@ class MotionSource:
 
     @property
     def labels(self) -> Sequence[Label]:
-        return [index % len(self.class_names) for index in range(len(self))]  # they take turns
+        return [index % len(self.class_names) for index in range(len(self))]
 
     @property
     def how(self) -> str:
@@ -178,14 +179,14 @@ class MotionSource:
         return VideoSet.of([(made, (0.0, float(len(self))))]), 0
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        _refuse_augmentation(recipe)
+        _check_no_augmentation(recipe)
         return self.validation_items(recipe, spec)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        return MotionItems(self.clips.benchmark(spec), spec)
+        return _MotionItems(self.clips.benchmark(spec), spec)
 
 
-class MotionItems(Dataset[dict[str, Any]]):
+class _MotionItems(Dataset[dict[str, Any]]):
     """Clips of the benchmark as the items that `ClipDataset` gives, scaled as the model's `InputSpec` says."""
 
     def __init__(self, benchmark: MotionBenchmark, spec: InputSpec) -> None:
@@ -201,18 +202,38 @@ class MotionItems(Dataset[dict[str, Any]]):
         return {"clip": self.transform(made.frames), "label": made.label, "index": index, "path": name}
 
 
+def describe_mirroring(part: AugmentationPart, names: ClassNames) -> str:
+    """The classes that a mirrored clip changes into others, by their names: a wrong pair costs accuracy silently."""
+    if not part.flip:
+        return "never"
+    unchanged = "every class as itself (augmentation.flip=0 if left and right matter)"
+    if not part.flip_by_name or isinstance(names, Mapping):
+        return unchanged
+    flip = LabelAwareFlip(names, part.flip)
+    if flip.without_twin:
+        return f"never: no class is the mirror image of {_first_four([repr(name) for name in flip.without_twin])}"
+    if not flip.pairs:
+        return unchanged
+    others = ", others as themselves" if 2 * len(flip.pairs) < len(names) else ""
+    return _first_four([f"{here} ↔ {there}" for here, there in flip.pairs]) + others
+
+
+def _first_four(words: list[str]) -> str:
+    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
+
+
 def _open(where: str, data: DataPart, split: str, num_clips: int, names: tuple[str, ...] | None = None) -> Source:
     motion = parse_motion(where)
     if motion and motion.num_clips:
         raise RecipeError(f"{where}: data.train_clips and data.val_clips set the number of clips; leave it out here.")
-    kind = cast(Kind, data.kind)  # unknown ones are refused with a list of the others
+    kind = cast(Kind, data.kind)  # `open_source` checks it
     chosen = split if motion else split or None
     source = open_source(where, kind, split=chosen, root=data.root or None, class_names=names, num_clips=num_clips)
-    return MotionSource(source) if isinstance(source, MotionClips) else VideoSource(source)
+    return _MotionSource(source) if isinstance(source, MotionClips) else VideoSource(source)
 
 
 def _train_transform(part: AugmentationPart, spec: InputSpec, names: ClassNames) -> Any:
-    """Classes of several tasks (verbs, nouns) have no left and right to swap."""
+    """Classes of several tasks (verbs, nouns) have no mirrored pairs."""
     by_name = part.flip_by_name and not isinstance(names, Mapping)
     return train_transform(
         spec,
@@ -236,7 +257,7 @@ def _colour_jitter(part: AugmentationPart) -> ColourJitter | ReleasedColourJitte
 
 
 def _rand_augment(part: AugmentationPart) -> RandAugment | None:
-    """The released set goes with one sign a clip, as in the release."""
+    """The released set has one sign per clip, as in the release."""
     if not part.rand_augment:
         return None
     return RandAugment(
@@ -249,24 +270,24 @@ def _rand_augment(part: AugmentationPart) -> RandAugment | None:
     )
 
 
-def _refuse_small_jitter(recipe: Recipe, spec: InputSpec) -> None:
-    """A crop of the model's size must fit into the smallest picture that is drawn."""
+def _check_jitter(recipe: Recipe, spec: InputSpec) -> None:
+    """A crop of the model's size must fit into the smallest frame."""
     part, short = recipe.augmentation, min(spec.height, spec.width)
     if part.jitter and not part.crop_area and part.jitter[0] < short:
         raise RecipeError(
-            f"recipe {recipe.name!r}: augmentation.jitter={part.jitter} makes pictures smaller than the model's clips "
+            f"recipe {recipe.name!r}: augmentation.jitter={part.jitter} makes frames smaller than the model's clips "
             f"({spec.height} × {spec.width}): begin at {short} or more, or leave it empty."
         )
 
 
-def _refuse_augmentation(recipe: Recipe) -> None:
-    """Made clips are used as they are: a mirror would change the class, a crop the speed."""
+def _check_no_augmentation(recipe: Recipe) -> None:
+    """Generated clips are used as they are: mirroring would change the class, a crop the speed."""
     part, plain = asdict(recipe.augmentation), asdict(AugmentationPart())
     spatial = ("jitter", "inverse_jitter", "crop_area", "flip", "colour", "rand_augment", "erasing", "repeats")
     wrong = [f"augmentation.{key}" for key in spatial if part[key] != plain[key]]
     if wrong:
         raise RecipeError(
-            f"recipe {recipe.name!r}: the motion benchmark makes new clips instead of augmenting old ones; remove "
+            f"recipe {recipe.name!r}: the motion benchmark generates new clips instead of augmenting; remove "
             f"{', '.join(wrong)} (mixup and cutmix work)."
         )
 

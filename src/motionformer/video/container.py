@@ -62,11 +62,11 @@ def open_container(
     path: Path, deadline: Deadline, num_threads: int, decoding: dict[str, str] = LENIENT
 ) -> tuple[InputContainer, VideoStream]:
     """The open file and its video stream; other streams are not read."""
-    check_regular_file(path)
+    _check_regular_file(path)
     try:
-        container = open_with_av(path, deadline)
+        container = _open_with_av(path, deadline)
     except av.FFmpegError as error:
-        raise VideoError(opening_reason(error, path, deadline), path) from error
+        raise VideoError(_opening_reason(error, path, deadline), path) from error
     stream = container.streams.best("video")
     if not isinstance(stream, VideoStream):
         kinds = ", ".join(sorted({stream.type for stream in container.streams}))
@@ -115,7 +115,7 @@ def describe(error: av.FFmpegError) -> str:
     return error.strerror or str(error)
 
 
-def check_regular_file(path: Path) -> None:
+def _check_regular_file(path: Path) -> None:
     """Plain words for what FFmpeg would report oddly, or wait for (a pipe)."""
     if not path.exists():
         raise VideoError("there is no such file", path)
@@ -125,13 +125,13 @@ def check_regular_file(path: Path) -> None:
         raise VideoError("the file is empty (0 bytes)", path)
 
 
-def open_with_av(path: Path, deadline: Deadline) -> InputContainer:
+def _open_with_av(path: Path, deadline: Deadline) -> InputContainer:
     # The prefix keeps a colon in a name from being read as a protocol. Names and comments inside files are in any
     # encoding and not needed here.
     return av.open(f"file:{path.absolute()}", options=OPTIONS, metadata_errors="replace", timeout=deadline.remaining())
 
 
-def opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str:
+def _opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str:
     """FFmpeg's words, with what it logs while it fails to open the file: often the real reason, a missing index say.
 
     Logging stays off otherwise: it would print to the terminal, and costs time.
@@ -140,7 +140,7 @@ def opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str
     av.logging.set_level(av.logging.ERROR)
     av.logging.set_skip_repeated(False)  # the second file with the same fault has the same reason
     try:
-        with av.logging.Capture() as messages, open_with_av(path, deadline):
+        with av.logging.Capture() as messages, _open_with_av(path, deadline):
             pass
     except av.FFmpegError:
         pass

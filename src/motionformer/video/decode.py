@@ -31,15 +31,7 @@ from motionformer.video.container import (
     open_container,
     wrap_decoder_errors,
 )
-from motionformer.video.images import (
-    ImageFolder,
-    ToRGB,
-    display_size,
-    orient,
-    orientation_of,
-    plausible_aspect,
-    stretch,
-)
+from motionformer.video.images import ImageFolder, ToRGB
 from motionformer.video.seek import (
     FrameIndex,
     UnreliableTimesError,
@@ -90,7 +82,7 @@ def open_video(
     try:
         if path.is_dir():
             return ImageFolder(path, time_limit=time_limit, fps=image_rate)
-        return PyAVVideo(path, time_limit=time_limit, num_threads=num_threads, square_pixels=square_pixels)
+        return _FileVideo(path, time_limit=time_limit, num_threads=num_threads, square_pixels=square_pixels)
     except PermissionError as error:  # of a folder on the way, or of a folder of frames; a file's own is the decoder's
         raise VideoError(f"cannot be opened: {error.strerror}", path) from error
 
@@ -124,7 +116,7 @@ def check_decoder(decoder: str) -> None:
         raise ValueError(f"there is no decoder {decoder!r}; videos are read by 'pyav'.")
 
 
-class PyAVVideo(Video):
+class _FileVideo(Video):
     """A video file. `index` is `None` for a file whose frames have to be counted."""
 
     index: FrameIndex | None
@@ -140,7 +132,7 @@ class PyAVVideo(Video):
         self.container, self.stream = open_container(path, deadline, num_threads, self.decoding)
         try:
             with wrap_decoder_errors(path):
-                self.inspect(deadline, square_pixels)
+                self._inspect(deadline, square_pixels)
         except VideoError:
             self.close()
             raise
@@ -149,20 +141,20 @@ class PyAVVideo(Video):
         deadline = Deadline(self.time_limit)
         with wrap_decoder_errors(self.path):
             try:
-                stored = self.read_stored(checked_indices(self, indices), deadline)
+                stored = self._read_stored(checked_indices(self, indices), deadline)
             except UnreliableTimesError:
                 self.index = None
-                self.recount(deadline)
-                stored = self.read_stored(checked_indices(self, indices), deadline)
-            return orient(stretch(stored, self.stretched_width), self.orientation)
+                self._recount(deadline)
+                stored = self._read_stored(checked_indices(self, indices), deadline)
+            return self.to_rgb.upright(stored)
 
     def check(self) -> VideoMetadata:
         deadline = Deadline(self.time_limit)
         with wrap_decoder_errors(self.path):
             try:
-                damaged = self.count(deadline, STRICT)
+                damaged = self._count(deadline, STRICT)
             finally:
-                self.reopen(Deadline(self.time_limit))
+                self._reopen(Deadline(self.time_limit))
             if damaged is not None:
                 raise VideoError("is damaged", frame=damaged)
         return self.metadata
@@ -190,21 +182,19 @@ class PyAVVideo(Video):
     def close(self) -> None:
         self.container.close()
 
-    def inspect(self, deadline: Deadline, square_pixels: bool) -> None:
+    def _inspect(self, deadline: Deadline, square_pixels: bool) -> None:
         """Settle how frames are found, and what they look like, from the packets and the first frame."""
         stamps = scan_packets(self.container, self.stream, deadline)
         real = times_are_real(stamps, self.container.format.name, self.stream.codec_context.reorder_depth)
         self.index = index_packets(stamps) if real else None
         try:
-            first = next(iter(self.frames([0], deadline)))[1]
+            first = next(iter(self._frames([0], deadline)))[1]
         except (UnreliableTimesError, StopIteration):
             self.index = None
-            first = next(iter(self.frames([0], deadline)))[1]
-        self.to_rgb = ToRGB(first.height, first.width)  # a stream may change its size half-way; its video does not
-        self.orientation = orientation_of(first)
-        aspect = plausible_aspect(self.stream.sample_aspect_ratio) if square_pixels else Fraction(1)
-        self.stretched_width = max(1, round(first.width * aspect))
-        height, width = display_size(first.height, first.width, aspect, self.orientation)
+            first = next(iter(self._frames([0], deadline)))[1]
+        # a stream may change its size half-way; its video does not
+        self.to_rgb = ToRGB(first, self.stream.sample_aspect_ratio if square_pixels else None)
+        height, width = self.to_rgb.size
         times = [0] if self.index is None else self.index.times
         rate = self.stream.average_rate or self.stream.guessed_rate
         timing = measure_timing(times, self.stream.time_base or Fraction(1), rate)
@@ -215,31 +205,31 @@ class PyAVVideo(Video):
             height=height,
             width=width,
             codec=self.stream.codec_context.name,
-            rotation=self.orientation.rotation,
+            rotation=self.to_rgb.orientation.rotation,
             variable_rate=timing.variable_rate,
             exact_count=False,
         )
         # an AVI may announce a frame too many; or a damaged one is left out, and those after it are off by one
         if self.index is None or (self.container.format.name == "avi" and self.stream.frames > len(stamps)):
-            self.recount(deadline)
+            self._recount(deadline)
 
-    def recount(self, deadline: Deadline) -> None:
+    def _recount(self, deadline: Deadline) -> None:
         """Settle how many frames there are: with a damaged one among them, their number is part of the damage."""
         try:
-            if self.count(deadline, self.decoding) is not None:
+            if self._count(deadline, self.decoding) is not None:
                 self.damaged = True
         except VideoError as error:
             if self.decoding is LENIENT or error.frame is None:  # not of a frame: the time limit, say
                 raise
             self.decoding, self.damaged = LENIENT, True
-            self.count(deadline, LENIENT)
+            self._count(deadline, LENIENT)
 
-    def count(self, deadline: Deadline, decoding: dict[str, str]) -> int | None:
+    def _count(self, deadline: Deadline, decoding: dict[str, str]) -> int | None:
         """Decode every frame; the first damaged one comes out.
 
         Frames are found by counting from now on if their number or times are not as the packets announced.
         """
-        self.reopen(deadline, decoding)
+        self._reopen(deadline, decoding)
         times: list[int | None] = []
         damaged: int | None = None
         try:
@@ -255,11 +245,11 @@ class PyAVVideo(Video):
         )
         return damaged
 
-    def frames(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
+    def _frames(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
         """The wanted frames (ascending, no repeats) as stored."""
         left = list(wanted)
         try:
-            for i, frame in self.decode(wanted, deadline):
+            for i, frame in self._decode(wanted, deadline):
                 if frame.is_corrupt:  # also one that is not wanted: others may lean on it
                     self.damaged = True
                 if i is not None:
@@ -273,31 +263,31 @@ class PyAVVideo(Video):
             self.run_in = True
         else:
             self.decoding, self.run_in, self.damaged = LENIENT, False, True
-            self.reopen(deadline)
-        yield from self.frames(left, deadline)
+            self._reopen(deadline)
+        yield from self._frames(left, deadline)
 
-    def decode(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int | None, VideoFrame]]:
+    def _decode(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int | None, VideoFrame]]:
         """Frames up to the last one wanted, with the number of those that are."""
         if self.index is not None:
             return frames_by_time(self.container, self.stream, self.index, wanted, deadline, self.run_in)
-        self.reopen(deadline)
+        self._reopen(deadline)
         return frames_by_order(self.container, self.stream, wanted, deadline)
 
-    def read_stored(self, indices: Sequence[int], deadline: Deadline) -> UInt8[Tensor, "t h w 3"]:
+    def _read_stored(self, indices: Sequence[int], deadline: Deadline) -> UInt8[Tensor, "t h w 3"]:
         """The frames as RGB, before they are made upright."""
-        places: dict[int, list[int]] = {}
-        for place, i in enumerate(indices):
-            places.setdefault(i, []).append(place)
+        positions: dict[int, list[int]] = {}
+        for position, i in enumerate(indices):
+            positions.setdefault(i, []).append(position)
         pixels = torch.empty(len(indices), self.to_rgb.height, self.to_rgb.width, 3, dtype=torch.uint8)
-        for i, frame in self.frames(sorted(places), deadline):
+        for i, frame in self._frames(sorted(positions), deadline):
             if frame.is_corrupt:
                 raise VideoError("is damaged", frame=i)
             rgb = self.to_rgb(frame)
-            for place in places[i]:  # one by one: assigning to a list of places is ten times slower
-                pixels[place] = rgb
+            for position in positions[i]:  # one by one: assigning to a list of indices is ten times slower
+                pixels[position] = rgb
         return pixels
 
-    def reopen(self, deadline: Deadline, decoding: dict[str, str] | None = None) -> None:
+    def _reopen(self, deadline: Deadline, decoding: dict[str, str] | None = None) -> None:
         """Start over: the one way back to the first frame that works for every file."""
         self.container.close()
         self.container, self.stream = open_container(self.path, deadline, self.num_threads, decoding or self.decoding)

@@ -40,9 +40,8 @@ class ImageFolder(Video):
         numbers = [number_of(file) for file in self.files]
         with wrap_decoder_errors(self.files[0]):
             first = decode_image(self.files[0])
-        self.orientation = orientation_of(first)
-        self.convert = ToRGB(first.height, first.width, SMOOTH_COLOUR)
-        height, width = display_size(first.height, first.width, Fraction(1), self.orientation)
+        self.convert = ToRGB(first, colour=SMOOTH_COLOUR)
+        height, width = self.convert.size
         times = [0 if number is None else number for number in numbers]
         timing = measure_timing(times, Fraction(1), None)
         self.metadata = VideoMetadata(
@@ -52,7 +51,7 @@ class ImageFolder(Video):
             height=height,
             width=width,
             codec=self.files[0].suffix[1:].lower(),
-            rotation=self.orientation.rotation,
+            rotation=self.convert.orientation.rotation,
             variable_rate=timing.variable_rate,
             exact_count=True,
         )
@@ -63,11 +62,11 @@ class ImageFolder(Video):
         height, width = self.metadata.height, self.metadata.width
         pixels = torch.empty(len(wanted), height, width, 3, dtype=torch.uint8)
         seen: dict[int, int] = {}
-        for place, i in enumerate(wanted):
+        for position, i in enumerate(wanted):
             with wrap_decoder_errors(self.files[i]):
                 deadline.check()
-                pixels[place] = pixels[seen[i]] if i in seen else self.to_rgb(i)
-            seen[i] = place
+                pixels[position] = pixels[seen[i]] if i in seen else self._to_rgb(i)
+            seen[i] = position
         return pixels
 
     def check(self) -> VideoMetadata:
@@ -78,12 +77,12 @@ class ImageFolder(Video):
     def close(self) -> None:
         """Nothing stays open."""
 
-    def to_rgb(self, i: int) -> UInt8[Tensor, "H W 3"]:
+    def _to_rgb(self, i: int) -> UInt8[Tensor, "H W 3"]:
         image = decode_image(self.files[i])
         height, width = self.convert.height, self.convert.width
         if (image.height, image.width) != (height, width):
             raise VideoError(f"is {image.width} × {image.height}, but the first frame is {width} × {height}", frame=i)
-        return orient(self.convert(image)[None], self.orientation)[0]
+        return self.convert.upright(self.convert(image)[None])[0]
 
 
 def list_frames(folder: Path) -> list[Path]:
@@ -96,7 +95,7 @@ def list_frames(folder: Path) -> list[Path]:
         files = [f for f in folder.iterdir() if f.suffix.lower() in CODECS and not f.name.startswith(".")]
     if not files:
         raise VideoError("the folder holds no jpg or png files", folder)
-    series = sorted({series_of(file) for file in files})
+    series = sorted({_series_of(file) for file in files})
     if all(number_of(file) is None for file in files):
         return sorted(files)
     if len(series) > 1:
@@ -114,7 +113,7 @@ def number_of(file: Path) -> int | None:
     return int(digits[1]) if digits else None
 
 
-def series_of(file: Path) -> str:
+def _series_of(file: Path) -> str:
     """A file's name with its number replaced: the same for all frames of a video."""
     return re.sub(r"[0-9]+([^0-9]*)$", r"*\1", file.stem) + file.suffix
 
@@ -139,9 +138,49 @@ def decode_image(file: Path) -> VideoFrame:
 PLAUSIBLE_ASPECT = 8
 """A pixel wider or taller than this many times is a broken header, and is ignored."""
 
+FLAT_COLOUR = int(Interpolation.BILINEAR)
+"""Every pixel takes the colour sample stored for its position: fast, and what video decoders agree on to the bit."""
+
+SMOOTH_COLOUR = int(Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT)
+"""Colour stored at half size is enlarged smoothly: within 3 levels of libjpeg on photographs (flat: 11)."""
+
+
+class ToRGB:
+    """Decoded frames → RGB bytes as stored, and those upright with square pixels, all of the size of the first frame.
+
+    Kept for a whole video: swscale's tables cost more than a small frame.
+    """
+
+    def __init__(self, first: VideoFrame, aspect: Fraction | None = None, colour: int = FLAT_COLOUR) -> None:
+        self.height, self.width, self.colour = first.height, first.width, colour
+        self.reformatter = VideoReformatter()
+        self.orientation = _orientation_of(first)
+        self.shown_width = max(1, round(first.width * _plausible(aspect)))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of upright frames; the stored width is stretched to make pixels square, the height kept."""
+        size = self.height, self.shown_width
+        return size[::-1] if self.orientation.transpose else size
+
+    def __call__(self, frame: VideoFrame) -> UInt8[Tensor, "h w 3"]:
+        rgb = self.reformatter.reformat(
+            frame, width=self.width, height=self.height, format="rgb24", interpolation=self.colour, threads=1
+        )
+        plane = rgb.planes[0]
+        rows = torch.frombuffer(plane, dtype=torch.uint8).view(self.height, plane.line_size)
+        return rows[:, : 3 * self.width].view(self.height, self.width, 3)
+
+    def upright(self, frames: UInt8[Tensor, "t h w 3"]) -> UInt8[Tensor, "t H W 3"]:
+        frames, turn = _stretch(frames, self.shown_width), self.orientation
+        if turn.transpose:
+            frames = frames.transpose(1, 2)
+        axes = [axis for axis, flip in ((1, turn.flip_rows), (2, turn.flip_columns)) if flip]
+        return frames.flip(axes) if axes else frames.contiguous()
+
 
 @dataclass(frozen=True)
-class Orientation:
+class _Orientation:
     """One of the eight ways to lay a rectangle on its grid: transpose first, then flip."""
 
     transpose: bool = False
@@ -156,77 +195,32 @@ class Orientation:
         return 180 if self.flip_rows else 0
 
 
-UPRIGHT = Orientation()
+def _orientation_of(frame: VideoFrame) -> _Orientation:
+    """How the frame must be turned to stand upright, from FFmpeg's 3 × 3 display matrix.
 
-
-def read_display_matrix(matrix: bytes) -> Orientation:
-    """The orientation in FFmpeg's 3 × 3 display matrix: stored (x, y) appears at (ax + cy, bx + dy).
-
-    Angles between quarter turns go to the nearest one.
+    Stored (x, y) appears at (ax + cy, bx + dy). Angles between quarter turns go to the nearest one.
     """
+    attached: Any = frame.side_data  # typed as a dict of motion vectors, is a sequence of everything attached
+    matrix = next((bytes(data) for data in attached if data.type.name == "DISPLAYMATRIX"), None)
+    if matrix is None:
+        return _Orientation()
     a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5].tolist()
     if abs(a) + abs(d) >= abs(b) + abs(c):
-        return Orientation(transpose=False, flip_rows=d < 0, flip_columns=a < 0)
-    return Orientation(transpose=True, flip_rows=b < 0, flip_columns=c < 0)
+        return _Orientation(transpose=False, flip_rows=d < 0, flip_columns=a < 0)
+    return _Orientation(transpose=True, flip_rows=b < 0, flip_columns=c < 0)
 
 
-def display_size(height: int, width: int, aspect: Fraction, orientation: Orientation) -> tuple[int, int]:
-    """Height and width as shown; the width is stretched to make pixels square, the height is kept."""
-    width = max(1, round(width * aspect))
-    return (width, height) if orientation.transpose else (height, width)
-
-
-def plausible_aspect(aspect: Fraction | None) -> Fraction:
-    """Width of a pixel over its height, 1 where the container does not say or says nonsense."""
+def _plausible(aspect: Fraction | None) -> Fraction:
+    """Width of a pixel over its height, 1 where the container has none or nonsense."""
     if not aspect or not Fraction(1, PLAUSIBLE_ASPECT) <= aspect <= PLAUSIBLE_ASPECT:
         return Fraction(1)
     return aspect
 
 
-def orient(frames: UInt8[Tensor, "t h w 3"], orientation: Orientation) -> UInt8[Tensor, "t H W 3"]:
-    """Frames turned upright."""
-    if orientation.transpose:
-        frames = frames.transpose(1, 2)
-    axes = [axis for axis, flip in ((1, orientation.flip_rows), (2, orientation.flip_columns)) if flip]
-    return frames.flip(axes) if axes else frames.contiguous()
-
-
-def stretch(frames: UInt8[Tensor, "t h w 3"], width: int) -> UInt8[Tensor, "t h W 3"]:
-    """Frames resized to `width`, bilinear with antialiasing, the same for every decoder."""
+def _stretch(frames: UInt8[Tensor, "t h w 3"], width: int) -> UInt8[Tensor, "t h W 3"]:
+    """Bilinear with antialiasing."""
     height = frames.shape[1]
     if frames.shape[2] == width or not len(frames):
         return frames.new_empty(len(frames), height, width, 3) if frames.shape[2] != width else frames
     wide = F.interpolate(frames.permute(0, 3, 1, 2), size=(height, width), mode="bilinear", antialias=True)
     return wide.permute(0, 2, 3, 1).contiguous()
-
-
-FLAT_COLOUR = int(Interpolation.BILINEAR)
-"""Every pixel takes the colour sample stored for its place: fast, and what video decoders agree on to the bit."""
-
-SMOOTH_COLOUR = int(Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT)
-"""Colour stored at half size is enlarged smoothly: within 3 levels of libjpeg on photographs (flat: 11)."""
-
-
-class ToRGB:
-    """Converts frames to RGB of one size. Kept for a whole video: swscale's tables cost more than a small frame."""
-
-    def __init__(self, height: int, width: int, colour: int = FLAT_COLOUR) -> None:
-        self.height = height
-        self.width = width
-        self.colour = colour
-        self.reformatter = VideoReformatter()
-
-    def __call__(self, frame: VideoFrame) -> UInt8[Tensor, "H W 3"]:
-        rgb = self.reformatter.reformat(
-            frame, width=self.width, height=self.height, format="rgb24", interpolation=self.colour, threads=1
-        )
-        plane = rgb.planes[0]
-        rows = torch.frombuffer(plane, dtype=torch.uint8).view(self.height, plane.line_size)
-        return rows[:, : 3 * self.width].view(self.height, self.width, 3)
-
-
-def orientation_of(frame: VideoFrame) -> Orientation:
-    """How the container or camera says the frame must be turned to stand upright."""
-    attached: Any = frame.side_data  # typed as a dict of motion vectors, is a sequence of everything attached
-    matrix = next((bytes(data) for data in attached if data.type.name == "DISPLAYMATRIX"), None)
-    return UPRIGHT if matrix is None else read_display_matrix(matrix)

@@ -7,7 +7,7 @@ precision and the order of the release, because its results are truncated.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -38,15 +38,6 @@ class ClipPlan:
         return int((self.frames - 1) * self.step(fps)) + 1
 
 
-@dataclass(frozen=True)
-class Window:
-    """One clip of a long video: it covers the frames `start … end − 1`, of which it shows `indices`."""
-
-    start: int
-    end: int
-    indices: list[int]
-
-
 def strided_clip(plan: ClipPlan, num_frames: int, fps: float, start: int) -> list[int]:
     """The clip that starts at frame `start` of a video of `num_frames` frames at `fps`."""
     step = plan.step(fps)
@@ -55,7 +46,7 @@ def strided_clip(plan: ClipPlan, num_frames: int, fps: float, start: int) -> lis
 
 def random_start(plan: ClipPlan, num_frames: int, fps: float, generator: torch.Generator) -> int:
     """Any start from which the clip fits, all equally likely; 0 in a video that is too short (training)."""
-    return int(torch.randint(last_start(plan, num_frames, fps) + 1, (), generator=generator))
+    return int(torch.randint(_last_start(plan, num_frames, fps) + 1, (), generator=generator))
 
 
 def view_starts(plan: ClipPlan, num_frames: int, fps: float, num_views: int) -> list[int]:
@@ -63,7 +54,7 @@ def view_starts(plan: ClipPlan, num_frames: int, fps: float, num_views: int) -> 
 
     A single view is the middle one. Views of a short video coincide.
     """
-    last = last_start(plan, num_frames, fps)
+    last = _last_start(plan, num_frames, fps)
     if num_views < 1:
         raise ValueError(f"needs at least one view, got {num_views}")
     return [last // 2] if num_views == 1 else [i * last // (num_views - 1) for i in range(num_views)]
@@ -71,7 +62,7 @@ def view_starts(plan: ClipPlan, num_frames: int, fps: float, num_views: int) -> 
 
 def segment_indices(num_frames: int, num_segments: int) -> list[int]:
     """The middle frame of each of t equal parts of the whole video (SSv2, testing)."""
-    check(num_frames, num_segments)
+    _check(num_frames, num_segments)
     return [(2 * k + 1) * num_frames // (2 * num_segments) for k in range(num_segments)]
 
 
@@ -80,42 +71,15 @@ def random_segment_indices(num_frames: int, num_segments: int, generator: torch.
 
     A part shorter than a frame gives the frame that it lies in.
     """
-    check(num_frames, num_segments)
+    _check(num_frames, num_segments)
     bounds = [k * num_frames // num_segments for k in range(num_segments + 1)]
     sizes = [max(1, bounds[k + 1] - bounds[k]) for k in range(num_segments)]
     return [bounds[k] + int(torch.randint(sizes[k], (), generator=generator)) for k in range(num_segments)]
 
 
-def uniform_indices(num_frames: int, count: int) -> list[int]:
-    """`count` frames over the whole video at even distances, from its first to its last; one alone is the middle."""
-    check(num_frames, count)
-    if count == 1:
-        return [(num_frames - 1) // 2]
-    return [k * (num_frames - 1) // (count - 1) for k in range(count)]
-
-
-def sliding_windows(plan: ClipPlan, num_frames: int, fps: float, hop: int) -> Iterator[Window]:
-    """Clips that start every `hop` frames of the video and together show all of it, one at a time.
-
-    What remains after the last whole clip gets one more, moved back to end with the video, so that no frame repeats.
-    A video shorter than one clip gets one, with its last frame repeated.
-    """
-    check(num_frames, hop)
-    last = last_start(plan, num_frames, fps)
-    starts = range(0, last + 1, hop)
-    yield from (window_at(plan, num_frames, fps, start) for start in starts)
-    if starts[-1] < last:
-        yield window_at(plan, num_frames, fps, last)
-
-
-def window_at(plan: ClipPlan, num_frames: int, fps: float, start: int) -> Window:
-    end = min(start + plan.span(fps), num_frames)
-    return Window(start, end, strided_clip(plan, num_frames, fps, start))
-
-
-def last_start(plan: ClipPlan, num_frames: int, fps: float) -> int:
+def _last_start(plan: ClipPlan, num_frames: int, fps: float) -> int:
     """The latest frame at which the clip can start and still fit; 0 in a video that is too short."""
-    check(num_frames, 1)
+    _check(num_frames, 1)
     return max(0, num_frames - plan.span(fps))
 
 
@@ -123,7 +87,7 @@ def clamp(indices: Sequence[int], num_frames: int) -> list[int]:
     return [min(max(i, 0), num_frames - 1) for i in indices]
 
 
-def check(num_frames: int, count: int) -> None:
+def _check(num_frames: int, count: int) -> None:
     if num_frames < 1 or count < 1:
         raise ValueError(f"a video and a sample need at least one frame each, got {num_frames} and {count}")
 
@@ -150,7 +114,7 @@ class Start:
         return slack * self.share / self.of
 
 
-def clip_length(plan: ClipPlan, fps: float) -> float:
+def _clip_length(plan: ClipPlan, fps: float) -> float:
     """Frames of a video at `fps` that a clip covers, not rounded: stride · frames, and not (frames − 1) strides."""
     return plan.stride * plan.frames / (plan.fps or fps) * fps
 
@@ -161,10 +125,10 @@ def kinetics_clip(plan: ClipPlan, clock: Clock, start: Start) -> list[int]:
     A file whose header has a duration is cut by presentation times: the clip is spread over the frames from the first
     one at or after its beginning to one beyond its end. Any other video is cut by counting its frames.
     """
-    check(clock.num_frames, plan.frames)
+    _check(clock.num_frames, plan.frames)
     header = clock.header
     fps = clock.fps if header is None else header.fps
-    length = clip_length(plan, fps)
+    length = _clip_length(plan, fps)
     if header is not None and header.duration and header.num_frames:
         begin = start(max(header.num_frames - length, 0.0))
         tick = header.duration / header.num_frames
@@ -182,7 +146,7 @@ def piece_clip(plan: ClipPlan, clock: Clock, piece: range, start: Start) -> list
 
     The release numbers its image files from 1, and keeps the last but one frame as the last that a clip can show.
     """
-    check(len(piece), plan.frames)
+    _check(len(piece), plan.frames)
     length = plan.frames * plan.stride * clock.fps / (plan.fps or clock.fps)
     begin = start(max(len(piece) - length, 0.0))
     picks = _spread(begin + 1, begin + length, plan.frames, len(piece))
@@ -196,21 +160,21 @@ def piece_frames(clock: Clock, start: float | None, end: float | None) -> range:
     return range(first, max(first + 1, stop))
 
 
-def segment_bounds(num_frames: int, num_segments: int) -> list[tuple[int, int]]:
+def _segment_bounds(num_frames: int, num_segments: int) -> list[tuple[int, int]]:
     """First and last frame of each segment, both included; neighbours share a frame (Something-Something)."""
-    check(num_frames, num_segments)
+    _check(num_frames, num_segments)
     length = (num_frames - 1) / num_segments
     return [(round(length * k), round(length * (k + 1))) for k in range(num_segments)]
 
 
 def segment_middles(num_frames: int, num_segments: int) -> list[int]:
     """Testing on Something-Something."""
-    return [(low + high) // 2 for low, high in segment_bounds(num_frames, num_segments)]
+    return [(low + high) // 2 for low, high in _segment_bounds(num_frames, num_segments)]
 
 
 def random_in_segments(num_frames: int, num_segments: int, generator: torch.Generator) -> list[int]:
     """Training on Something-Something."""
-    bounds = segment_bounds(num_frames, num_segments)
+    bounds = _segment_bounds(num_frames, num_segments)
     return [int(torch.randint(low, high + 1, (), generator=generator)) for low, high in bounds]
 
 

@@ -63,11 +63,11 @@ def index_packets(stamps: Sequence[Stamp]) -> FrameIndex | None:
     position = {time: place for place, time in enumerate(known)}
     shown = sorted(time for time, stamp in zip(known, stamps, strict=True) if not stamp.is_discarded)
     keys = [place for place, stamp in enumerate(stamps) if stamp.is_key or place == 0]
-    start = [known[start_place(keys, known, position[time])] for time in shown]
+    start = [known[_start_place(keys, known, position[time])] for time in shown]
     return FrameIndex(shown, position, [stamp.decode_time for stamp in stamps], start)
 
 
-def start_place(keys: Sequence[int], times: Sequence[int], place: int) -> int:
+def _start_place(keys: Sequence[int], times: Sequence[int], place: int) -> int:
     """The last key packet at or before `place` that is not shown later than the packet there.
 
     Frames shown before a key frame but stored after it ("open" groups of pictures) lean on the group before.
@@ -105,7 +105,7 @@ def scan_packets(container: InputContainer, stream: VideoStream, deadline: Deadl
                 damage = "packet marked as corrupt"
     except av.InvalidDataError as error:
         damage = describe(error)
-    if is_cut_short(container, stream, len(stamps)):
+    if _is_cut_short(container, stream, len(stamps)):
         damage = damage or "the file ends before its frames do"
     if damage:
         announced = f"announces {stream.frames} frames and " if stream.frames else ""
@@ -115,7 +115,7 @@ def scan_packets(container: InputContainer, stream: VideoStream, deadline: Deadl
     return stamps
 
 
-def is_cut_short(container: InputContainer, stream: VideoStream, num_packets: int) -> bool:
+def _is_cut_short(container: InputContainer, stream: VideoStream, num_packets: int) -> bool:
     """Whether the container's own list of pictures goes beyond the end of the file.
 
     Fewer packets than announced is no proof in itself: edit lists of MP4 files leave pictures out on purpose.
@@ -151,7 +151,7 @@ def frames_by_time(
     """
     for start, group in groupby(wanted, key=lambda i: index.start[i]):
         frame_at = {index.times[i]: i for i in group}
-        for frame in decode_group(container, stream, index, start, set(frame_at), deadline, run_in):
+        for frame in _decode_group(container, stream, index, start, set(frame_at), deadline, run_in):
             if frame.pts is not None and frame.pts >= start:  # those before lean on pictures that were not decoded
                 yield frame_at.pop(frame.pts, None), frame
         if frame_at:
@@ -186,7 +186,7 @@ def decode_all(
         yield from packet.decode()
 
 
-def decode_group(
+def _decode_group(
     container: InputContainer,
     stream: VideoStream,
     index: FrameIndex,
@@ -203,30 +203,30 @@ def decode_group(
     unwanted: Literal["NONREF", "DEFAULT"] = "NONREF" if context.name in LEAVES_OUT_EXACTLY else "DEFAULT"
     last = max(index.position[time] for time in wanted)
     first = index.key_before(start) if run_in else start
-    for packet in packets_from(container, stream, index, first, deadline):
+    for packet in _packets_from(container, stream, index, first, deadline):
         context.skip_frame = "DEFAULT" if packet.pts in wanted else unwanted
         try:
             yield from packet.decode()
         except av.InvalidDataError:
             if packet.pts is None or packet.pts >= start:  # no wanted frame leans on those before
                 raise
-        if place_of(packet, index) >= last:
+        if _place_of(packet, index) >= last:
             break
     context.skip_frame = "DEFAULT"
     yield from stream.decode(None)
 
 
-def packets_from(
+def _packets_from(
     container: InputContainer, stream: VideoStream, index: FrameIndex, start: int, deadline: Deadline
 ) -> Iterator[VideoPacket]:
     """Packets in decoding order, beginning with the one at time `start`."""
-    yield seek_packet(container, stream, index, start, deadline)
+    yield _seek_packet(container, stream, index, start, deadline)
     for packet in read_packets(container, stream, deadline):
         if packet.size:
             yield packet
 
 
-def seek_packet(
+def _seek_packet(
     container: InputContainer, stream: VideoStream, index: FrameIndex, start: int, deadline: Deadline
 ) -> VideoPacket:
     """The packet at time `start`, with the container standing right behind it.
@@ -240,14 +240,14 @@ def seek_packet(
             continue
         container.seek(time, stream=stream)
         for packet in read_packets(container, stream, deadline):
-            if not packet.size or place_of(packet, index) > first:
+            if not packet.size or _place_of(packet, index) > first:
                 break
             if packet.pts == start:
                 return packet
     raise UnreliableTimesError
 
 
-def place_of(packet: VideoPacket, index: FrameIndex) -> int:
+def _place_of(packet: VideoPacket, index: FrameIndex) -> int:
     place = None if packet.pts is None else index.position.get(packet.pts)
     if place is None:
         raise UnreliableTimesError

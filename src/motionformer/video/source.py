@@ -48,7 +48,7 @@ class VideoMetadata:
 
 
 @dataclass(frozen=True)
-class Timing:
+class _Timing:
     """Rate and length of a video, in seconds."""
 
     fps: float
@@ -56,7 +56,7 @@ class Timing:
     variable_rate: bool
 
 
-def measure_timing(times: Sequence[int], tick: Fraction, announced_rate: Fraction | None) -> Timing:
+def measure_timing(times: Sequence[int], tick: Fraction, announced_rate: Fraction | None) -> _Timing:
     """Rate and length from the frames' own times (ascending, in ticks), the announced rate where they agree.
 
     Containers round times to ticks (a millisecond in Matroska), so the announced rate is the cleaner number for a
@@ -66,15 +66,15 @@ def measure_timing(times: Sequence[int], tick: Fraction, announced_rate: Fractio
     span = times[-1] - times[0] if times else 0
     if len(times) < 2 or span <= 0:
         fps = announced or 1.0
-        return Timing(fps, len(times) / fps, variable_rate=False)
+        return _Timing(fps, len(times) / fps, variable_rate=False)
     steps = len(times) - 1
     measured = float(Fraction(steps, span) / tick)
-    variable = is_uneven([after - before for before, after in pairwise(times)], tick)
+    variable = _is_uneven([after - before for before, after in pairwise(times)], tick)
     fps = announced if not variable and abs(announced - measured) < 0.01 * measured else measured
-    return Timing(fps, len(times) / fps, variable)
+    return _Timing(fps, len(times) / fps, variable)
 
 
-def is_uneven(gaps: Sequence[int], tick: Fraction) -> bool:
+def _is_uneven(gaps: Sequence[int], tick: Fraction) -> bool:
     """Whether the gaps between frames differ by more than rounding explains: a tick or a millisecond.
 
     (Times often pass through milliseconds on their way.) A gap half as long again as another is one whatever the tick.

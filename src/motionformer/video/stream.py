@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -24,16 +23,7 @@ from torch import Tensor
 
 from motionformer.errors import VideoError
 from motionformer.video.container import LENIENT, STRICT, Deadline, describe, open_container, wrap_decoder_errors
-from motionformer.video.images import (
-    UPRIGHT,
-    ImageFolder,
-    Orientation,
-    ToRGB,
-    orient,
-    orientation_of,
-    plausible_aspect,
-    stretch,
-)
+from motionformer.video.images import ImageFolder, ToRGB
 from motionformer.video.seek import WITHOUT_TIMES, decode_all
 from motionformer.video.source import StreamClock
 
@@ -229,17 +219,13 @@ def _explain(path: Path, frames: Iterator[Tensor]) -> Iterator[Tensor]:
 
 def _upright(frames: Iterator[VideoFrame], stream: Callable[[], VideoStream], square_pixels: bool) -> Iterator[Tensor]:
     to_rgb: ToRGB | None = None
-    orientation: Orientation = UPRIGHT
-    width = 0
     for i, frame in enumerate(frames):
         if to_rgb is None:  # a stream may change its size half-way; its video does not
-            to_rgb, orientation = ToRGB(frame.height, frame.width), orientation_of(frame)
-            aspect = plausible_aspect(stream().sample_aspect_ratio) if square_pixels else Fraction(1)
-            width = max(1, round(frame.width * aspect))
+            to_rgb = ToRGB(frame, stream().sample_aspect_ratio if square_pixels else None)
         if frame.is_corrupt:
             raise VideoError("is damaged", frame=i)
         stored = to_rgb(frame)[None]
-        upright = orient(stretch(stored, width), orientation)[0]
+        upright = to_rgb.upright(stored)[0]
         yield upright.clone() if upright.data_ptr() == stored.data_ptr() else upright
     if to_rgb is None:
         raise VideoError("holds a video stream without a single picture")

@@ -43,7 +43,7 @@ def test_it_learns_and_leaves_its_files(tmp_path: Path) -> None:
     assert result.dev_accuracy == max(accuracies)
     assert result.best_step == 10 * (accuracies.index(max(accuracies)) + 1)
     assert json.loads((tmp_path / "result.json").read_text())["test_accuracy"] == result.test_accuracy
-    model = SequenceClassifier(TASK, RUN.attend)
+    model = SequenceClassifier(TASK, RUN.kernel)
     model.load_state_dict(torch.load(tmp_path / "best.pt", weights_only=True)["model"])
     assert accuracy(model, SPLITS.test, 16) == result.test_accuracy
     assert accuracy(model, SPLITS.dev, 7) == result.dev_accuracy
@@ -112,8 +112,8 @@ def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
 def test_another_run_is_not_continued(tmp_path: Path) -> None:
     short = replace(RUN, steps=2, evaluate_every=1)
     train(TASK, SPLITS, short, tmp_path)
-    with pytest.raises(CheckpointError, match=r"attend orthoformer-4 → exact"):
-        train(TASK, SPLITS, replace(short, attend="exact"), tmp_path)
+    with pytest.raises(CheckpointError, match=r"kernel orthoformer-4 → exact"):
+        train(TASK, SPLITS, replace(short, kernel="exact"), tmp_path)
     (tmp_path / "last.pt").write_bytes(b"cut")
     with pytest.raises(CheckpointError, match="cannot be read"):
         train(TASK, SPLITS, short, tmp_path)

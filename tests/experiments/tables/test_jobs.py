@@ -122,7 +122,7 @@ def test_a_table_on_a_folder_of_videos(videos: Path, tmp_path: Path) -> None:
         {"attention": "divided"},
         {},
         {"time": "average"},
-        {"attend": {**changed("t4")[4]["attend"], "kind": "norm_st"}},
+        {"kernel": {**changed("t4")[4]["kernel"], "kind": "norm_st"}},
     ]
     assert changed("a2")[0]["tubelet"] == 1
     assert changed("a2")[0]["input"]["frames"] == 1

@@ -232,7 +232,7 @@ def test_t3m_measures_ratios_to_exact_attention(tmp_path: Path, monkeypatch: pyt
     """A row alone is still measured beside exact attention. The step itself is tried at a small size (tests/costs)."""
     sizes = {"exact": 2e9, "orthoformer": 1e9}
     monkeypatch.setattr(
-        "motionformer.experiments.tables.studies.training_step_peak", lambda config: sizes[config.attend.kind]
+        "motionformer.experiments.tables.studies.training_step_peak", lambda config: sizes[config.kernel.kind]
     )
     outcome = run("t3m", tmp_path, rows="Orthoformer, 64")
     assert [(line.group, line.label, line.values, line.paper) for line in outcome.lines] == [

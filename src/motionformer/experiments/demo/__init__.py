@@ -26,7 +26,7 @@ from motionformer.experiments.demo.report import Facts, write_report
 from motionformer.inference import FileVideos, Results, evaluate, print_summary, write_reports
 from motionformer.trace import PathErrors, path_error
 from motionformer.training.recipe import Recipe, load_recipe
-from motionformer.training.run import FinishedRun, train
+from motionformer.training.run import TrainingResult, train
 from motionformer.weights import load_model
 
 RECIPE = "motion/easy"
@@ -43,7 +43,7 @@ class Demo:
     folder: Path
     report: Path
     summary: dict[str, Any]
-    run: FinishedRun
+    run: TrainingResult
     paths: PathErrors
     seconds: float
 

@@ -23,7 +23,7 @@ from motionformer.models import Motionformer
 from motionformer.runs import write_atomically
 from motionformer.trace import PathErrors, trace
 from motionformer.training.recipe import Recipe
-from motionformer.training.run import FinishedRun, validation_intervals
+from motionformer.training.run import TrainingResult, validation_intervals
 from motionformer.video import open_video
 
 NUM_EXAMPLES = 8
@@ -36,7 +36,7 @@ class Facts:
     """What the report tells."""
 
     recipe: Recipe
-    run: FinishedRun
+    run: TrainingResult
     results: Results
     summary: dict[str, Any]
     videos: Path

@@ -1,7 +1,7 @@
 """The model of the comparison: two pre-norm layers of width 64, the mean over real tokens, a small classifier.
 
-The attention's arithmetic is given as an `attend`; everything else is the same for all. Padding is hidden from all of
-them alike: as keys by a mask, as candidates for prototypes and landmarks by the same mask, and in the mean.
+The attention kernel is given; everything else is the same for all. Padding is hidden from all of them alike: as keys by
+a mask, as candidates for prototypes and landmarks by the same mask, and in the mean.
 """
 
 import re
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from motionformer.attention import (
-    Attend,
+    AttentionKernel,
     ExactAttention,
     JointAttention,
     NystromAttention,
@@ -33,10 +33,12 @@ DROPOUT = 0.1
 class Layer(nn.Module):
     """Pre-norm attention and MLP; masked."""
 
-    def __init__(self, attend: Attend, dim: int = DIM, num_heads: int = NUM_HEADS, hidden: int = HIDDEN) -> None:
+    def __init__(
+        self, kernel: AttentionKernel, dim: int = DIM, num_heads: int = NUM_HEADS, hidden: int = HIDDEN
+    ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
-        self.attn = JointAttention(dim, num_heads, attend=attend)
+        self.attn = JointAttention(dim, num_heads, kernel=kernel)
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = MLP(dim, hidden, DROPOUT)
         self.dropout = nn.Dropout(DROPOUT)
@@ -49,11 +51,11 @@ class Layer(nn.Module):
 class Encoder(nn.Module):
     """Embedded tokens through the layers and a last norm."""
 
-    def __init__(self, attend: str, dim: int = DIM, num_heads: int = NUM_HEADS, depth: int = DEPTH) -> None:
+    def __init__(self, kernel: str, dim: int = DIM, num_heads: int = NUM_HEADS, depth: int = DEPTH) -> None:
         super().__init__()
         hidden = dim * HIDDEN // DIM
-        attends = [make_attend(attend, dim // num_heads) for _ in range(depth)]
-        self.layers = nn.ModuleList(Layer(one, dim, num_heads, hidden) for one in attends)
+        kernels = [make_kernel(kernel, dim // num_heads) for _ in range(depth)]
+        self.layers = nn.ModuleList(Layer(one, dim, num_heads, hidden) for one in kernels)
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None = None) -> Float[Tensor, "b n c"]:
@@ -65,14 +67,14 @@ class Encoder(nn.Module):
 class SequenceClassifier(nn.Module):
     """Token numbers → logits. With two texts an example, both go through one encoder and meet in the head."""
 
-    def __init__(self, task: Task, attend: str) -> None:
+    def __init__(self, task: Task, kernel: str) -> None:
         super().__init__()
         self.words = nn.Embedding(task.vocabulary, DIM, padding_idx=0)
         self.places = nn.Parameter(torch.empty(task.length, DIM))
         nn.init.normal_(self.words.weight, std=0.02)
         nn.init.normal_(self.places, std=0.02)
         self.dropout = nn.Dropout(DROPOUT)
-        self.encoder = Encoder(attend)
+        self.encoder = Encoder(kernel)
         self.head = PairHead(task.num_classes) if task.num_texts == 2 else SingleHead(task.num_classes)
 
     def forward(self, tokens: Int64[Tensor, "b w n"], mask: Bool[Tensor, "b w n"]) -> Float[Tensor, "b classes"]:
@@ -115,7 +117,7 @@ def mean_of_real(x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]) -> Float[
 COMPARED = ("exact", "performer-256", "nystrom-128", "orthoformer-64", "orthoformer-64-improved")
 """The rows of the comparison; `-improved` is our addition."""
 
-KINDS: dict[str, Callable[[int, int], Attend]] = {
+KINDS: dict[str, Callable[[int, int], AttentionKernel]] = {
     "performer-#": lambda r, d: PerformerAttention(d, r),
     "nystrom-#": lambda r, d: NystromAttention(r),
     "orthoformer-#": lambda r, d: OrthoformerAttention(r),
@@ -125,8 +127,8 @@ KINDS: dict[str, Callable[[int, int], Attend]] = {
 }
 
 
-def make_attend(name: str, head_dim: int) -> Attend:
-    """A fresh `attend` for heads of this width.
+def make_kernel(name: str, head_dim: int) -> AttentionKernel:
+    """A fresh attention kernel for heads of this width.
 
     `exact-stored` is exact attention that keeps the n × n matrix: the same function without the fused kernel, for cost
     comparisons. The Performer draws its features from PyTorch's global generator, which a run seeds.
@@ -139,7 +141,7 @@ def make_attend(name: str, head_dim: int) -> Attend:
     kind = name.replace(number[0], "#", 1) if number else name
     if number is None or kind not in KINDS:
         known = ", ".join(("exact", "exact-stored", *KINDS)).replace("#", "R")
-        raise ValueError(f"attend is one of {known} with a number for R; not {name!r}.")
+        raise ValueError(f"kernel is one of {known} with a number for R; not {name!r}.")
     return KINDS[kind](int(number[0]), head_dim)
 
 
@@ -154,23 +156,23 @@ PUBLISHED = {"exact": 1.21, "performer-256": 0.49, "nystrom-128": 0.62, "orthofo
 class Cost:
     """One contestant: billions of multiply-adds here, in the paper (if it is there), and bytes of a training step."""
 
-    attend: str
+    kernel: str
     gmacs: float
     published: float | None
     training_bytes: int | None
 
 
-def encoder_macs(attend: str, n: int = LENGTH) -> int:
+def encoder_macs(kernel: str, n: int = LENGTH) -> int:
     """Multiply-adds of one sequence of n tokens through the encoder."""
     projections = 4 * n * DIM * DIM
     mlp = 2 * n * DIM * HIDDEN
     norm = 5 * n * DIM
-    return DEPTH * (projections + mlp + 2 * norm + attention_macs(attend, n)) + norm
+    return DEPTH * (projections + mlp + 2 * norm + attention_macs(kernel, n)) + norm
 
 
-def attention_macs(attend: str, n: int) -> int:
+def attention_macs(kernel: str, n: int) -> int:
     """Multiply-adds between the projections, all heads together."""
-    kind, _, rest = attend.partition("-")
+    kind, _, rest = kernel.partition("-")
     if kind == "exact":
         return 2 * n * n * DIM
     r = int(rest.partition("-")[0])
@@ -187,31 +189,31 @@ def attention_macs(attend: str, n: int) -> int:
     return ends + search
 
 
-def compare_costs(attends: tuple[str, ...], *, memory_batch: int | None = 4) -> list[Cost]:
+def compare_costs(kernels: tuple[str, ...], *, memory_batch: int | None = 4) -> list[Cost]:
     """A cost for each contestant; memory is left out when `memory_batch` is None (it takes seconds each)."""
     return [
         Cost(
-            attend,
-            encoder_macs(attend) / 1e9,
-            PUBLISHED.get(attend),
-            None if memory_batch is None else training_bytes(attend, memory_batch),
+            kernel,
+            encoder_macs(kernel) / 1e9,
+            PUBLISHED.get(kernel),
+            None if memory_batch is None else training_bytes(kernel, memory_batch),
         )
-        for attend in attends
+        for kernel in kernels
     ]
 
 
-def training_bytes(attend: str, batch: int = 4, n: int = LENGTH) -> int:
+def training_bytes(kernel: str, batch: int = 4, n: int = LENGTH) -> int:
     """Peak resident memory of one training step of the encoder beyond its weights, in a process of its own (Linux)."""
-    return step_peak(_STEP, attend, str(batch), str(n), str(DIM))
+    return step_peak(_STEP, kernel, str(batch), str(n), str(DIM))
 
 
 _STEP = """
 import sys, torch
 from motionformer.experiments.lra.model import Encoder
 torch.set_num_threads(1)
-attend, batch, n, dim = sys.argv[1], *map(int, sys.argv[2:5])
+kernel, batch, n, dim = sys.argv[1], *map(int, sys.argv[2:5])
 torch.manual_seed(0)
-encoder = Encoder(attend)
+encoder = Encoder(kernel)
 def step(n=n):
     encoder(torch.randn(batch, n, dim), torch.ones(batch, n, dtype=torch.bool)).square().mean().backward()
 step(256)  # libraries load their code on first use

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from motionformer.errors import CheckpointError
+from motionformer.errors import CheckpointError, rename_deprecated
 from motionformer.experiments.lra.examples import (
     Batch,
     Examples,
@@ -42,12 +42,16 @@ TOKENS_AT_A_TIME = 8192
 """Of one pass on a CPU: more leave the cache and pad more (docs/decisions.md, "sequences of like length")."""
 
 
+RENAMED = {"attend": "kernel"}
+"""Settings of 0.1, as stored runs have them, and their names now."""
+
+
 @dataclass(frozen=True)
 class Run:
     """The settings of a run; all but the first two default to the task's own (`complete`)."""
 
     task: str
-    attend: str
+    kernel: str
     seed: int = 0
     steps: int = 0
     batch: int = 0
@@ -97,7 +101,7 @@ def train(
     run = run.complete(task)
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)  # weights, dropout and the start of the search for prototypes
-    state = _State(SequenceClassifier(task, run.attend).to(device), run, fingerprint(splits))
+    state = _State(SequenceClassifier(task, run.kernel).to(device), run, fingerprint(splits))
     if (out / "last.pt").exists():
         state.load(out / "last.pt")
     started = time.monotonic() - state.seconds
@@ -193,7 +197,8 @@ class _State:
     def load(self, file: Path) -> None:
         content = _unpack(file)
         data = content.get("data", self.data)  # runs that do not say what they were on go on with any
-        stored, asked = {**content["run"], **data}, {**asdict(self.run), **self.data}
+        run = rename_deprecated(content["run"], RENAMED)
+        stored, asked = {**run, **data}, {**asdict(self.run), **self.data}
         differ = ", ".join(f"{key} {stored.get(key)} → {asked[key]}" for key in asked if stored.get(key) != asked[key])
         if differ:  # a setting that is newer than the run was at its default
             raise CheckpointError(f"{file} belongs to another run ({differ}). Take another --out, or remove it.")
@@ -224,6 +229,7 @@ def _tested(file: Path, untested: Result, data: dict[str, str]) -> Result | None
     """`untested` with the accuracy of a file that agrees with it in all else, to the second it took."""
     try:
         stored = json.loads(file.read_bytes())
+        stored["run"] = rename_deprecated(stored["run"], RENAMED)
         result = replace(untested, test_accuracy=float(stored["test_accuracy"]))
     except (OSError, ValueError, KeyError, TypeError):  # none, or none of ours: it is written anew
         return None

@@ -35,7 +35,7 @@ from motionformer.tracking import (
 from motionformer.tracking.masks import write_png
 from motionformer.tracking.tracker import Tracker
 from motionformer.video.images import list_frames
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.image import read_image_weights
 
 Figures = dict[str, float]
 RELEASED = "k400_motionformer_224_16x4"

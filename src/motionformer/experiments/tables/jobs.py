@@ -19,14 +19,14 @@ import torch
 from motionformer.errors import RecipeError
 from motionformer.experiments.tables import Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
+from motionformer.finetune import FinetuneOptions, FinetunePlan, plan_finetune
+from motionformer.finetune.options import BASIS, config_changes
 from motionformer.inference.metrics import show_share
 from motionformer.models.variants import VARIANTS
-from motionformer.training.advice import BASIS, Wishes, config_changes
-from motionformer.training.finetune import FineTuning, plan_finetune, write_lists
-from motionformer.training.folder import refuse_other_recipe
 from motionformer.training.model import build_config
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import train
+from motionformer.training.run_folder import check_same_recipe
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def make_recipe(job: Job, *, write: bool = False) -> Recipe:
         return load_recipe(job.row.recipe, [*job.row.changes, *changes, f"output={job.folder}"])
     planned = plan_row(job.row, job.videos, job.folder, changes)
     if write:
-        write_lists(planned)
+        planned.write_lists()
     return planned.recipe
 
 
@@ -144,7 +144,7 @@ def finished(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
     for job in jobs:
         card = job.folder / "card.json"
         if card.is_file():
-            refuse_other_recipe(make_recipe(job))
+            check_same_recipe(make_recipe(job))
             yield job, json.loads(card.read_text(encoding="utf-8"))
 
 
@@ -169,14 +169,15 @@ def kept_score(results: dict[str, Any]) -> float:
 
 EPOCHS = 10
 """A quarter of what `finetune` takes from random weights: a table is many runs."""
-OF_THE_ROW = ("attention", "attend", "time", "tubelet", "positions", "project_values")
+OF_THE_ROW = ("attention", "kernel", "time", "tubelet", "positions", "project_values")
 """What a row decides about the model."""
 
 
-def plan_row(row: Row, videos: Path, folder: Path, changes: Sequence[str]) -> FineTuning:
+def plan_row(row: Row, videos: Path, folder: Path, changes: Sequence[str]) -> FinetunePlan:
     """The training of a row on these videos, in this folder; `changes` come last."""
-    wishes = Wishes(epochs=EPOCHS, name=folder.parent.name, output=str(folder))  # tables that share a run name it alike
-    return plan_finetune(videos, wishes, [*_model_of(row), *changes])
+    # tables that share a run name it alike
+    options = FinetuneOptions(epochs=EPOCHS, name=folder.parent.name, output=str(folder))
+    return plan_finetune(videos, options, [*_model_of(row), *changes])
 
 
 def _model_of(row: Row) -> Iterator[str]:

@@ -56,10 +56,10 @@ class _Trial:
     settings: dict[str, Any]
     folder: str  # where the runs of an attention lie, before its name
 
-    def jobs(self, attend: str, request: Request) -> list["_Job"]:
+    def jobs(self, kernel: str, request: Request) -> list["_Job"]:
         """One with each seed."""
-        place = request.out / "runs" / f"{self.folder}-{attend}"
-        runs = [Run(self.task.name, attend, seed, **self.settings) for seed in range(request.seeds)]
+        place = request.out / "runs" / f"{self.folder}-{kernel}"
+        runs = [Run(self.task.name, kernel, seed, **self.settings) for seed in range(request.seeds)]
         return [_Job(self, run, place / f"seed-{run.seed}", request.threads, request.tell) for run in runs]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class _Job:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        return self.run.task, self.run.attend, self.run.seed
+        return self.run.task, self.run.kernel, self.run.seed
 
     def __str__(self) -> str:
         return "{}, {}, seed {}".format(*self.key)
@@ -87,7 +87,9 @@ class _Job:
     def __call__(self, step: int, row: dict[str, float | int]) -> None:
         """Say how the run stands at each evaluation."""
         if "dev_accuracy" in row:
-            self.tell(f"{self}: step {step}, loss {row['loss']:.3f}, {row['dev_accuracy']:.1%} of development")
+            total = min(len(self.trial.splits.dev), self.run.dev_examples or len(self.trial.splits.dev))
+            right = show_share(round(row["dev_accuracy"] * total), total)
+            self.tell(f"{self}: step {step}, loss {row['loss']:.3f}, {right} of development")
 
 
 def compare_attention(experiment: Experiment, request: Request) -> Outcome:
@@ -97,17 +99,17 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
     asked = [
         job
         for trial in trials
-        for attend in COMPARED
-        if request.rows in f"{trial.task.name}, {attend}"
-        for job in trial.jobs(attend, request)
+        for kernel in COMPARED
+        if request.rows in f"{trial.task.name}, {kernel}"
+        for job in trial.jobs(kernel, request)
     ]
     found = _train_all(asked, request) if request.train else _finished(asked)
     lines = []
     for trial in trials:
         name = trial.task.name
-        for attend in COMPARED:
-            by_seed = {seed: figures for (task, way, seed), figures in found.items() if (task, way) == (name, attend)}
-            lines += _line(by_seed, name, attend, len(trial.splits.test))
+        for kernel in COMPARED:
+            by_seed = {seed: figures for (task, way, seed), figures in found.items() if (task, way) == (name, kernel)}
+            lines += _line(by_seed, name, kernel, len(trial.splits.test))
         if is_small and any(line.group == name for line in lines):
             lines.append(Line("always the most frequent class", (100 * most_frequent(trial.splits.test),), group=name))
     if not lines:
@@ -141,7 +143,7 @@ def _small(request: Request) -> list[_Trial]:
             splits = make_listops(lengths=lengths)
         except ValueError as error:
             raise RecipeError(f"shortest and longest: {error}") from error
-        request.choose(f"listops, {attend}" for attend in COMPARED)
+        request.choose(f"listops, {kernel}" for kernel in COMPARED)
         origin = f"made, {lengths[0]} to {lengths[1]} tokens where the paper has 500 to 2,000"
         found.append(_Trial(TASKS["listops"], splits, origin, settings, f"listops-{lengths[0]}-{lengths[1]}"))
     else:
@@ -162,7 +164,7 @@ def _original(request: Request) -> list[_Trial]:
 
 def _chosen_tasks(request: Request, names: Iterable[str]) -> list[str]:
     """The tasks of which a row is asked for."""
-    rows = request.choose(f"{name}, {attend}" for name in names for attend in COMPARED)
+    rows = request.choose(f"{name}, {kernel}" for name in names for kernel in COMPARED)
     return list(dict.fromkeys(row.partition(",")[0] for row in rows))
 
 
@@ -201,16 +203,16 @@ def _finished(jobs: Sequence[_Job]) -> Found:
     return results
 
 
-def _line(by_seed: dict[int, tuple[float, float]], name: str, attend: str, examples: int) -> list[Line]:
+def _line(by_seed: dict[int, tuple[float, float]], name: str, kernel: str, examples: int) -> list[Line]:
     """One line of the runs with every seed; none if there is no run."""
     if not by_seed:
         return []
-    published = dict(zip(COMPARED, PUBLISHED[name], strict=False)).get(attend)
+    published = dict(zip(COMPARED, PUBLISHED[name], strict=False)).get(kernel)
     seeds = tuple(sorted(by_seed))
     accuracies = tuple(100 * by_seed[seed][0] for seed in seeds)
     seconds = mean(seconds for _, seconds in by_seed.values())
     paper = "" if published is None else f"{published:.2f}"
-    return [Line(attend, accuracies, seconds, name, paper=paper, seeds=seeds, videos=examples)]
+    return [Line(kernel, accuracies, seconds, name, paper=paper, seeds=seeds, videos=examples)]
 
 
 def _read_result(file: Path, asked: dict[str, object]) -> tuple[float, float]:

@@ -3,10 +3,10 @@
 Here are T3m (memory), A3 (classes that gain), A4 (attention maps) and A5 (costs); T5 is `lra.py`, A6 `davis.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 import torch
 
@@ -29,6 +29,7 @@ from motionformer.experiments.tables.lra import compare_attention
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, file_stem, new_outcome
 from motionformer.inference import Results, evaluate, open_source
 from motionformer.inference.comparison import Comparison, compare
+from motionformer.inference.metrics import show_share
 from motionformer.models import Motionformer
 from motionformer.models.costs import measure, paper_macs, training_step_peak
 from motionformer.models.variants import VARIANTS
@@ -98,12 +99,20 @@ def measure_gains(experiment: Experiment, request: Request) -> Outcome:
         if not pairs:
             raise RecipeError(f"no seed of both {joint.label} and {trajectory.label} is finished in {request.out}.")
     compared = [compare(score(a), score(b)) for a, b in pairs]
-    about = f"{compared[0].videos} test videos a seed; trajectory {mean(c.b_top1 for c in compared):.1%} of all, joint "
-    about += f"{mean(c.a_top1 for c in compared):.1%}"
+    videos = compared[0].videos
+    about = f"{videos} test videos per seed; trajectory {_show([c.b_top1 for c in compared], videos)} of all, joint "
+    about += _show([c.a_top1 for c in compared], videos)
     if len(compared) == 1:
         low, high = (100 * bound for bound in compared[0].interval)
         about += f"; gain {low:+.1f} to {high:+.1f} points (95 % CI, paired)"
     return new_outcome(experiment, request, about, _by_class(compared), measure="gain in top-1, points")
+
+
+def _show(shares: Sequence[float], videos: int) -> str:
+    """An accuracy with the interval of its videos, or with its standard deviation over the seeds."""
+    if len(shares) == 1:
+        return show_share(round(shares[0] * videos), videos)
+    return f"{mean(shares):.1%} ± {stdev(shares):.1%} (s.d. of {len(shares)} seeds)"
 
 
 def score(job: Job) -> Results:

@@ -33,6 +33,40 @@ class ColourMap(NamedTuple):
         """What becomes of one colour."""
         return self.matrix @ rgb + self.shift
 
+    def apply(self, clip: Num[Tensor, "3 t H W"]) -> Num[Tensor, "3 t H W"]:
+        """The changed clip, clamped to the range of pixels."""
+        matrix, shift = (part.to(clip.device) for part in (self.matrix, self.shift[:, None]))
+
+        def one(frame: Tensor) -> Tensor:
+            pixels = torch.addmm(shift.to(frame.dtype), matrix.to(frame.dtype), frame.flatten(1))
+            return pixels.clamp_(0.0, 1.0).view(frame.shape)
+
+        return by_frame(clip, one)
+
+    @classmethod
+    def brightness(cls, factor: float) -> "ColourMap":
+        """Towards black (0) or beyond the original (above 1)."""
+        return cls(torch.eye(3) * factor, torch.zeros(3))
+
+    @classmethod
+    def contrast(cls, factor: float, mean: Float[Tensor, "3"]) -> "ColourMap":
+        """Towards the grey of the mean colour."""
+        grey = (torch.tensor(GREY) @ mean).expand(3)
+        return cls(torch.eye(3) * factor, (1.0 - factor) * grey)
+
+    @classmethod
+    def saturation(cls, factor: float) -> "ColourMap":
+        """Towards the pixel's own grey."""
+        return cls(torch.eye(3) * factor + (1.0 - factor) * torch.tensor(GREY).expand(3, 3), torch.zeros(3))
+
+    @classmethod
+    def hue(cls, turn: float) -> "ColourMap":
+        """Around the circle of hues, brightness kept; `turn` 1 is once around."""
+        to_yiq = torch.tensor(TO_YIQ)
+        cos, sin = math.cos(2 * math.pi * turn), math.sin(2 * math.pi * turn)
+        rotation = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]])
+        return cls(torch.linalg.solve(to_yiq, rotation @ to_yiq), torch.zeros(3))
+
 
 class ColourJitter(Transform):
     """Brightness, contrast, saturation and hue, each changed by a random amount, in a random order.
@@ -68,13 +102,13 @@ class ColourJitter(Transform):
         chain = ColourMap(torch.eye(3), torch.zeros(3))
         for step in torch.randperm(4, generator=required(generator, self)).tolist():
             maps = (
-                brightness_map(factors[0]),
-                contrast_map(factors[1], chain.colour(mean)),
-                saturation_map(factors[2]),
-                hue_map(turn),
+                ColourMap.brightness(factors[0]),
+                ColourMap.contrast(factors[1], chain.colour(mean)),
+                ColourMap.saturation(factors[2]),
+                ColourMap.hue(turn),
             )
             chain = maps[step].after(chain)
-        return recolour(clip, chain)
+        return chain.apply(clip)
 
 
 class ReleasedColourJitter(Transform):
@@ -101,7 +135,7 @@ class ReleasedColourJitter(Transform):
             return clip
         factors = [1.0 + uniform(-self.amount, self.amount, generator, self) for _ in RELEASED_CHANGES]
         order = torch.randperm(3, generator=required(generator, self)).tolist()
-        return change_colours(clip, [(RELEASED_CHANGES[place], factors[place]) for place in order])
+        return _change_colours(clip, [(RELEASED_CHANGES[place], factors[place]) for place in order])
 
 
 ReleasedChange = Literal["brightness", "contrast", "saturation"]
@@ -109,7 +143,7 @@ RELEASED_CHANGES: tuple[ReleasedChange, ...] = get_args(ReleasedChange)
 RELEASED_GREY = GREY[::-1]
 
 
-def change_colours(
+def _change_colours(
     clip: Float[Tensor, "3 t H W"], changes: Sequence[tuple[ReleasedChange, float]]
 ) -> Float[Tensor, "3 t H W"]:
     """`changes` (name and factor) of `ReleasedColourJitter` one after the other."""
@@ -124,42 +158,7 @@ def change_colours(
     return clip
 
 
-def brightness_map(factor: float) -> ColourMap:
-    """Towards black (0) or beyond the original (above 1)."""
-    return ColourMap(torch.eye(3) * factor, torch.zeros(3))
-
-
-def contrast_map(factor: float, mean: Float[Tensor, "3"]) -> ColourMap:
-    """Towards the grey of the mean colour."""
-    grey = (torch.tensor(GREY) @ mean).expand(3)
-    return ColourMap(torch.eye(3) * factor, (1.0 - factor) * grey)
-
-
-def saturation_map(factor: float) -> ColourMap:
-    """Towards the pixel's own grey."""
-    return ColourMap(torch.eye(3) * factor + (1.0 - factor) * torch.tensor(GREY).expand(3, 3), torch.zeros(3))
-
-
-def hue_map(turn: float) -> ColourMap:
-    """Around the circle of hues, brightness kept; `turn` 1 is once around."""
-    to_yiq = torch.tensor(TO_YIQ)
-    cos, sin = math.cos(2 * math.pi * turn), math.sin(2 * math.pi * turn)
-    rotation = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]])
-    return ColourMap(torch.linalg.solve(to_yiq, rotation @ to_yiq), torch.zeros(3))
-
-
 def mean_colour(clip: Num[Tensor, "3 t H W"]) -> Float[Tensor, "3"]:
     """Over all frames: one colour for the clip, so that all frames get the same change."""
     means = torch.stack([frame.float().mean(dim=(1, 2)) for frame in clip.unbind(1)]).mean(dim=0).cpu()
     return means / 255.0 if clip.dtype == torch.uint8 else means
-
-
-def recolour(clip: Num[Tensor, "3 t H W"], change: ColourMap) -> Num[Tensor, "3 t H W"]:
-    """The changed clip, clamped to the range of pixels."""
-    matrix, shift = (part.to(clip.device) for part in (change.matrix, change.shift[:, None]))
-
-    def one(frame: Tensor) -> Tensor:
-        pixels = torch.addmm(shift.to(frame.dtype), matrix.to(frame.dtype), frame.flatten(1))
-        return pixels.clamp_(0.0, 1.0).view(frame.shape)
-
-    return by_frame(clip, one)

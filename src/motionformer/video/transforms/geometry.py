@@ -22,23 +22,19 @@ Size = tuple[int, int]
 
 
 class ShortSideResize(Transform):
-    """The short side becomes `size`. For a pair (height, width): the smallest picture that covers it."""
+    """The short side becomes `size`. For a pair (height, width): the smallest picture that covers it.
 
-    def __init__(self, size: int | Size) -> None:
+    Args:
+        released: sizes and pixels as in the release: bytes become floats, no antialiasing.
+    """
+
+    def __init__(self, size: int | Size, *, released: bool = False) -> None:
         self.size = size
+        self.released = released
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        return resize(clip, cover((clip.shape[2], clip.shape[3]), as_pair(self.size)))
-
-
-class PlainResize(Transform):
-    """The released resizing to the smallest picture that covers `size`: bytes become floats, no antialiasing."""
-
-    def __init__(self, size: Size) -> None:
-        self.size = size
-
-    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        return resize_to_floats(clip, released_cover((clip.shape[2], clip.shape[3]), self.size))
+        have, want = (clip.shape[2], clip.shape[3]), _as_pair(self.size)
+        return _resize_to_floats(clip, released_cover(have, want)) if self.released else resize(clip, cover(have, want))
 
 
 class ShortSideJitter(Transform):
@@ -48,7 +44,7 @@ class ShortSideJitter(Transform):
 
     Args:
         shape: of the crop that follows, where it is not a square.
-        released: sizes and pixels as in the release (`released_size`, `resize_plain`); bytes become floats.
+        released: sizes and pixels as in the release (`_released_size`, `_resize_plain`); bytes become floats.
     """
 
     def __init__(
@@ -67,7 +63,7 @@ class ShortSideJitter(Transform):
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         side = self.side(uniform(0.0, 1.0, generator, self))
         if self.released:
-            return resize_to_floats(clip, released_size(clip.shape[2], clip.shape[3], side))
+            return _resize_to_floats(clip, _released_size(clip.shape[2], clip.shape[3], side))
         short = min(self.shape)
         target = (side * self.shape[0] // short, side * self.shape[1] // short)
         return resize(clip, cover((clip.shape[2], clip.shape[3]), target))
@@ -87,7 +83,7 @@ def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=True).transpose(0, 1)
 
 
-def resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c t H W"]:
+def _resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c t H W"]:
     """Bilinear without antialiasing, as the released models saw their clips; the clip itself if it has that size."""
     if tuple(clip.shape[2:]) == size:
         return clip
@@ -95,14 +91,14 @@ def resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c
     return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=False).transpose(0, 1)
 
 
-def resize_to_floats(clip: Num[Tensor, "3 t h w"], size: Size) -> Float[Tensor, "3 t H W"]:
-    """`resize_plain` without rounding: bytes become floats from 0 to 1, a frame at a time to spare memory."""
+def _resize_to_floats(clip: Num[Tensor, "3 t h w"], size: Size) -> Float[Tensor, "3 t H W"]:
+    """`_resize_plain` without rounding: bytes become floats from 0 to 1, a frame at a time to spare memory."""
     if clip.is_floating_point():
-        return resize_plain(clip, size)
-    return torch.cat([resize_plain(frame.float() / 255.0, size) for frame in clip.split(1, dim=1)], dim=1)
+        return _resize_plain(clip, size)
+    return torch.cat([_resize_plain(frame.float() / 255.0, size) for frame in clip.split(1, dim=1)], dim=1)
 
 
-def released_size(height: int, width: int, short: int) -> Size:
+def _released_size(height: int, width: int, short: int) -> Size:
     """Height and width after the released resize: the short side becomes `short`, the other is rounded down.
 
     The quotient is rounded to double before the product, which at some sizes loses a pixel against `cover`.
@@ -116,7 +112,7 @@ def released_size(height: int, width: int, short: int) -> Size:
 
 def released_cover(have: Size, want: Size) -> Size:
     """`cover` by the released rule, which knows squares only."""
-    return released_size(*have, want[0]) if want[0] == want[1] else cover(have, want)
+    return _released_size(*have, want[0]) if want[0] == want[1] else cover(have, want)
 
 
 def cover(have: Size, want: Size) -> Size:
@@ -127,7 +123,7 @@ def cover(have: Size, want: Size) -> Size:
     return max(height * want[1] // width, want[0]), want[1]
 
 
-def as_pair(size: int | Size) -> Size:
+def _as_pair(size: int | Size) -> Size:
     """Height and width; one number is a square."""
     return (size, size) if isinstance(size, int) else size
 
@@ -140,26 +136,26 @@ class RandomCrop(Transform):
     """
 
     def __init__(self, size: int | Size, *, released: bool = False) -> None:
-        self.size = as_pair(size)
+        self.size = _as_pair(size)
         self.released = released
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        down, across = room(clip, self.size)
+        down, across = _room(clip, self.size)
         if self.released:
-            top, left = (released_offset(space, uniform(0.0, 1.0, generator, self)) for space in (down, across))
-            return cut(clip, top, left, self.size)
-        return cut(clip, whole(0, down, generator, self), whole(0, across, generator, self), self.size)
+            top, left = (_released_offset(space, uniform(0.0, 1.0, generator, self)) for space in (down, across))
+            return _cut(clip, top, left, self.size)
+        return _cut(clip, whole(0, down, generator, self), whole(0, across, generator, self), self.size)
 
 
 class CentreCrop(Transform):
     """`size` from the middle."""
 
     def __init__(self, size: int | Size) -> None:
-        self.size = as_pair(size)
+        self.size = _as_pair(size)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        down, across = room(clip, self.size)
-        return cut(clip, middle(down), middle(across), self.size)
+        down, across = _room(clip, self.size)
+        return _cut(clip, middle(down), middle(across), self.size)
 
 
 class SideCrop(Transform):
@@ -171,14 +167,14 @@ class SideCrop(Transform):
     def __init__(self, size: int | Size, index: int) -> None:
         if index not in (0, 1, 2):
             raise ValueError(f"there are three crops, 0 to 2; not {index!r}.")
-        self.size = as_pair(size)
+        self.size = _as_pair(size)
         self.index = index
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        down, across = room(clip, self.size)
+        down, across = _room(clip, self.size)
         if down > across:
-            return cut(clip, (0, middle(down), down)[self.index], middle(across), self.size)
-        return cut(clip, middle(down), (0, middle(across), across)[self.index], self.size)
+            return _cut(clip, (0, middle(down), down)[self.index], middle(across), self.size)
+        return _cut(clip, middle(down), (0, middle(across), across)[self.index], self.size)
 
 
 class RandomResizedCrop(Transform):
@@ -187,7 +183,7 @@ class RandomResizedCrop(Transform):
     Args:
         area: share of the picture, smallest and largest.
         ratio: width to height, narrowest and widest.
-        released: pixels as in the release (`resize_plain`; bytes become floats), and its centre where no rectangle
+        released: pixels as in the release (`_resize_plain`; bytes become floats), and its centre where no rectangle
             fits.
     """
 
@@ -203,7 +199,7 @@ class RandomResizedCrop(Transform):
     ) -> None:
         if not (0 < area[0] <= area[1] <= 1 and 0 < ratio[0] <= ratio[1]):
             raise ValueError(f"area {area} and ratio {ratio}: smallest first, an area is a share of the picture.")
-        self.size = as_pair(size)
+        self.size = _as_pair(size)
         self.area = area
         self.ratio = ratio
         self.released = released
@@ -211,8 +207,8 @@ class RandomResizedCrop(Transform):
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         if self.released:
             draws = iter(lambda: uniform(0.0, 1.0, generator, self), None)
-            top, left, size = released_box((clip.shape[2], clip.shape[3]), self.area, self.ratio, draws, self.TRIES)
-            return resize_to_floats(cut(clip, top, left, size), self.size)
+            top, left, size = _released_box((clip.shape[2], clip.shape[3]), self.area, self.ratio, draws, self.TRIES)
+            return _resize_to_floats(_cut(clip, top, left, size), self.size)
         size = self.draw((clip.shape[2], clip.shape[3]), generator)
         return resize(RandomCrop(size)(clip, generator), self.size)
 
@@ -229,12 +225,12 @@ class RandomResizedCrop(Transform):
         return max(min(height, round(width / ratio)), 1), max(min(width, round(height * ratio)), 1)
 
 
-def released_offset(space: int, draw: float) -> int:
+def _released_offset(space: int, draw: float) -> int:
     """Where a released crop begins that can move by `space`, for a number drawn from 0 to 1; never at the end."""
     return max(min(int(draw * space), space - 1), 0)
 
 
-def released_box(
+def _released_box(
     have: Size, area: tuple[float, float], ratio: tuple[float, float], draws: Iterator[float], tries: int = 10
 ) -> tuple[int, int, Size]:
     """Top, left and size of the released random resized crop, from numbers drawn from 0 to 1.
@@ -264,12 +260,12 @@ def _single(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]  # type: ignore[no-any-return]
 
 
-def cut(clip: Num[Tensor, "3 t H W"], top: int, left: int, size: Size) -> Num[Tensor, "3 t h w"]:
+def _cut(clip: Num[Tensor, "3 t H W"], top: int, left: int, size: Size) -> Num[Tensor, "3 t h w"]:
     """A view of part of every frame."""
     return clip[:, :, top : top + size[0], left : left + size[1]]
 
 
-def room(clip: Num[Tensor, "3 t H W"], size: Size) -> Size:
+def _room(clip: Num[Tensor, "3 t H W"], size: Size) -> Size:
     """How far a crop can move down and to the right."""
     height, width = clip.shape[2:]
     if height < size[0] or width < size[1]:

@@ -10,7 +10,6 @@ from motionformer.video.transforms.geometry import (
     CentreCrop,
     HorizontalFlip,
     LabelAwareFlip,
-    PlainResize,
     RandomCrop,
     RandomErasing,
     RandomResizedCrop,
@@ -61,7 +60,7 @@ def train_transform(
     if crop_area is not None:
         steps += [RandomResizedCrop(size, crop_area, released=released)]
     else:
-        low, high = jitter or published_jitter(min(size))
+        low, high = jitter or _published_jitter(min(size))
         steps += [
             ShortSideJitter(low, high, inverse=inverse_jitter, shape=size, released=released),
             RandomCrop(size, released=released),
@@ -98,7 +97,7 @@ def resize_transform(spec: InputSpec, size: Size | None = None) -> Pipeline:
     """
     covering = (spec.height, spec.width) if size is None else size
     if spec.protocol == "released":
-        return Pipeline(FromFrames(), PlainResize(covering), *finish(spec))
+        return Pipeline(FromFrames(), ShortSideResize(covering, released=True), *finish(spec))
     return Pipeline(FromFrames(), ShortSideResize(covering))
 
 
@@ -119,7 +118,7 @@ def crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
     return (0, 1, 2)
 
 
-def published_jitter(size: int) -> tuple[int, int]:
+def _published_jitter(size: int) -> tuple[int, int]:
     """256–320 for 224 pixels, the same proportions for others."""
     return round(size * 256 / 224), round(size * 320 / 224)
 

@@ -14,13 +14,7 @@ from jaxtyping import Float, Int, Num, UInt8
 from torch import Generator, Tensor
 
 from motionformer.video.transforms.base import Transform, by_frame, to_bytes, uniform, whole
-from motionformer.video.transforms.colour import (
-    brightness_map,
-    contrast_map,
-    mean_colour,
-    recolour,
-    saturation_map,
-)
+from motionformer.video.transforms.colour import ColourMap, mean_colour
 
 Bytes = UInt8[Tensor, "3 t H W"]
 Frame = UInt8[Tensor, "3 H W"]
@@ -94,7 +88,7 @@ class RandAugment(Transform):
         cubic = self._interpolates and uniform(0.0, 1.0, generator, self) < 0.5
         for _ in range(self.num_ops):
             name = self._names[whole(0, len(self._names) - 1, generator, self)]
-            pixels = change(pixels, name, self.draw_strength(generator, sign), cubic=cubic)
+            pixels = _change(pixels, name, self.draw_strength(generator, sign), cubic=cubic)
         pixels = pixels.flip(0) if swapped else pixels
         return pixels if clip.dtype == torch.uint8 else pixels.to(clip.dtype) / 255.0
 
@@ -131,16 +125,16 @@ def operation_names(operations: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def change(clip: Bytes, name: str, strength: float, *, cubic: bool = False) -> Bytes:
+def _change(clip: Bytes, name: str, strength: float, *, cubic: bool = False) -> Bytes:
     """One operation at a strength from −1 to 1. `cubic` is how released ones that move pixels interpolate."""
     if name in OPERATIONS:
         return OPERATIONS[name](clip, strength)
     return RELEASED[name].change(clip, RELEASED[name].argument(strength), cubic)
 
 
-def equalise(clip: Bytes, strength: float = 0.0) -> Bytes:
+def _equalise(clip: Bytes, strength: float = 0.0) -> Bytes:
     """Every brightness about as often as any other, per channel."""
-    return look_up(clip, torch.stack([_equal_shares(channel) for channel in clip]))
+    return _look_up(clip, torch.stack([_equal_shares(channel) for channel in clip]))
 
 
 def _equal_shares(channel: UInt8[Tensor, "t H W"]) -> Int[Tensor, "256"]:
@@ -153,27 +147,27 @@ def _equal_shares(channel: UInt8[Tensor, "t H W"]) -> Int[Tensor, "256"]:
     return (below * 255 + darker // 2) // darker
 
 
-def stretch(clip: Bytes, strength: float = 0.0) -> Bytes:
+def _stretch(clip: Bytes, strength: float = 0.0) -> Bytes:
     """Each channel from its darkest and brightest to the full range (autocontrast)."""
     low, high = (bound.float()[:, None] for bound in torch.aminmax(clip.reshape(3, -1), dim=1))
     values = torch.arange(256.0, device=clip.device).expand(3, 256)
     stretched = (values - low) * 255.0 / (high - low).clamp(min=1.0)
-    return look_up(clip, torch.where(high > low, stretched, values).round())
+    return _look_up(clip, torch.where(high > low, stretched, values).round())
 
 
-def solarise(clip: Bytes, strength: float) -> Bytes:
+def _solarise(clip: Bytes, strength: float) -> Bytes:
     """Bright pixels, above a threshold, become their negative."""
     values = torch.arange(256, device=clip.device)
-    return look_up(clip, torch.where(values > 255 * (1.0 - abs(strength)), 255 - values, values))
+    return _look_up(clip, torch.where(values > 255 * (1.0 - abs(strength)), 255 - values, values))
 
 
-def posterise(clip: Bytes, strength: float) -> Bytes:
+def _posterise(clip: Bytes, strength: float) -> Bytes:
     """Fewer bits per channel, four at least."""
     dropped = round(4 * abs(strength))
-    return look_up(clip, torch.arange(256, device=clip.device) & (256 - 2**dropped))
+    return _look_up(clip, torch.arange(256, device=clip.device) & (256 - 2**dropped))
 
 
-def look_up(clip: UInt8[Tensor, "3 *rest"], table: Num[Tensor, "*channels 256"]) -> UInt8[Tensor, "3 *rest"]:
+def _look_up(clip: UInt8[Tensor, "3 *rest"], table: Num[Tensor, "*channels 256"]) -> UInt8[Tensor, "3 *rest"]:
     """The byte that stands in the table (one for all channels, or one each) for every byte of the clip."""
     tables = table.clamp(0, 255).to(torch.uint8).expand(3, 256)
     planes = [one.index_select(0, plane.flatten().int()) for one, plane in zip(tables, clip, strict=True)]
@@ -182,26 +176,26 @@ def look_up(clip: UInt8[Tensor, "3 *rest"], table: Num[Tensor, "*channels 256"])
 
 OPERATIONS: Mapping[str, Callable[[Bytes, float], Bytes]] = {
     "identity": lambda clip, strength: clip,
-    "stretch": stretch,
-    "equalise": equalise,
-    "solarise": solarise,
-    "posterise": posterise,
-    "brightness": lambda clip, strength: recolour(clip, brightness_map(1.0 + 0.9 * strength)),
-    "contrast": lambda clip, strength: recolour(clip, contrast_map(1.0 + 0.9 * strength, mean_colour(clip))),
-    "saturation": lambda clip, strength: recolour(clip, saturation_map(1.0 + 0.9 * strength)),
-    "sharpness": lambda clip, strength: sharpen(clip, 1.0 + 0.9 * strength),
-    "rotate": lambda clip, strength: warp(clip, rotation(30.0 * strength)),
-    "shear across": lambda clip, strength: warp(clip, ((1.0, 0.3 * strength), (0.0, 1.0))),
-    "shear down": lambda clip, strength: warp(clip, ((1.0, 0.0), (0.3 * strength, 1.0))),
-    "shift across": lambda clip, strength: warp(clip, shift=(0.45 * strength, 0.0)),
-    "shift down": lambda clip, strength: warp(clip, shift=(0.0, 0.45 * strength)),
+    "stretch": _stretch,
+    "equalise": _equalise,
+    "solarise": _solarise,
+    "posterise": _posterise,
+    "brightness": lambda clip, strength: ColourMap.brightness(1.0 + 0.9 * strength).apply(clip),
+    "contrast": lambda clip, strength: ColourMap.contrast(1.0 + 0.9 * strength, mean_colour(clip)).apply(clip),
+    "saturation": lambda clip, strength: ColourMap.saturation(1.0 + 0.9 * strength).apply(clip),
+    "sharpness": lambda clip, strength: _sharpen(clip, 1.0 + 0.9 * strength),
+    "rotate": lambda clip, strength: _warp(clip, _rotation(30.0 * strength)),
+    "shear across": lambda clip, strength: _warp(clip, ((1.0, 0.3 * strength), (0.0, 1.0))),
+    "shear down": lambda clip, strength: _warp(clip, ((1.0, 0.0), (0.3 * strength, 1.0))),
+    "shift across": lambda clip, strength: _warp(clip, shift=(0.45 * strength, 0.0)),
+    "shift down": lambda clip, strength: _warp(clip, shift=(0.0, 0.45 * strength)),
 }
 
 
 ReleasedChange = Callable[[Bytes, float, bool], Bytes]
 
 
-class Operation(NamedTuple):
+class _Operation(NamedTuple):
     """One of the release: what its argument is at a strength from −1 to 1, and what it does to a clip."""
 
     argument: Callable[[float], float]
@@ -210,7 +204,7 @@ class Operation(NamedTuple):
 
 def _table(values: Callable[[Int[Tensor, "256"], float], Num[Tensor, "256"]]) -> ReleasedChange:
     """An operation that says what becomes of each byte."""
-    return lambda clip, argument, cubic: look_up(clip, values(torch.arange(256), argument))
+    return lambda clip, argument, cubic: _look_up(clip, values(torch.arange(256), argument))
 
 
 def _blend(other: Callable[[Frame], Num[Tensor, "..."]]) -> ReleasedChange:
@@ -225,7 +219,7 @@ def _blend(other: Callable[[Frame], Num[Tensor, "..."]]) -> ReleasedChange:
 
 def _move(places: Callable[[float, int, int], AffineMap]) -> ReleasedChange:
     """An operation that takes pixels from other places, which depend on height and width."""
-    return lambda clip, argument, cubic: sample_affine(clip, places(argument, *clip.shape[2:]), cubic=cubic)
+    return lambda clip, argument, cubic: _sample_affine(clip, places(argument, *clip.shape[2:]), cubic=cubic)
 
 
 def _each_frame(change_frame: Callable[[Frame], Frame]) -> ReleasedChange:
@@ -236,11 +230,11 @@ def _auto_contrast(frame: Frame) -> Frame:
     low, high = (bound.double()[:, None] for bound in torch.aminmax(frame.flatten(1), dim=1))
     values = torch.arange(256.0, dtype=torch.float64).expand(3, 256)
     scale = 255.0 / (high - low).clamp(min=1.0)
-    return look_up(frame, torch.where(high > low, values * scale - low * scale, values))
+    return _look_up(frame, torch.where(high > low, values * scale - low * scale, values))
 
 
 def _equalize(frame: Frame) -> Frame:
-    return look_up(frame, torch.stack([_equal_steps(channel) for channel in frame]))
+    return _look_up(frame, torch.stack([_equal_steps(channel) for channel in frame]))
 
 
 def _equal_steps(channel: UInt8[Tensor, "H W"]) -> Int[Tensor, "256"]:
@@ -273,7 +267,7 @@ def _smooth(frame: Frame) -> Frame:
 
 
 def _turned(degrees: float, height: int, width: int) -> AffineMap:
-    (a, b), (c, d) = rotation(degrees)
+    (a, b), (c, d) = _rotation(degrees)
     x, y = width / 2, height / 2
     return a, b, x - a * x - b * y, c, d, y - c * x - d * y
 
@@ -282,31 +276,31 @@ def _factor(strength: float) -> float:
     return 1.0 + 0.9 * strength
 
 
-RELEASED: Mapping[str, Operation] = {
-    "AutoContrast": Operation(lambda s: 0.0, _each_frame(_auto_contrast)),
-    "Equalize": Operation(lambda s: 0.0, _each_frame(_equalize)),
-    "Invert": Operation(lambda s: 0.0, _table(lambda v, _: 255 - v)),
-    "Rotate": Operation(lambda s: 30.0 * s, _move(_turned)),
+RELEASED: Mapping[str, _Operation] = {
+    "AutoContrast": _Operation(lambda s: 0.0, _each_frame(_auto_contrast)),
+    "Equalize": _Operation(lambda s: 0.0, _each_frame(_equalize)),
+    "Invert": _Operation(lambda s: 0.0, _table(lambda v, _: 255 - v)),
+    "Rotate": _Operation(lambda s: 30.0 * s, _move(_turned)),
     # bits kept: none at full strength, a black frame
-    "PosterizeIncreasing": Operation(
+    "PosterizeIncreasing": _Operation(
         lambda s: 4 - int(4 * abs(s)), _table(lambda v, bits: v & (256 - 2 ** (8 - int(bits))))
     ),
-    "SolarizeIncreasing": Operation(
+    "SolarizeIncreasing": _Operation(
         lambda s: 256 - int(256 * abs(s)), _table(lambda v, threshold: torch.where(v < threshold, v, 255 - v))
     ),
-    "SolarizeAdd": Operation(lambda s: int(110 * abs(s)), _table(lambda v, more: torch.where(v < 128, v + more, v))),
-    "ColorIncreasing": Operation(_factor, _blend(_grey)),
-    "ContrastIncreasing": Operation(_factor, _blend(_mean_grey)),
-    "BrightnessIncreasing": Operation(_factor, _blend(torch.zeros_like)),
-    "SharpnessIncreasing": Operation(_factor, _blend(_smooth)),
-    "ShearX": Operation(lambda s: 0.3 * s, _move(lambda by, h, w: (1.0, by, 0.0, 0.0, 1.0, 0.0))),
-    "ShearY": Operation(lambda s: 0.3 * s, _move(lambda by, h, w: (1.0, 0.0, 0.0, by, 1.0, 0.0))),
-    "TranslateXRel": Operation(lambda s: 0.45 * s, _move(lambda by, h, w: (1.0, 0.0, by * w, 0.0, 1.0, 0.0))),
-    "TranslateYRel": Operation(lambda s: 0.45 * s, _move(lambda by, h, w: (1.0, 0.0, 0.0, 0.0, 1.0, by * h))),
+    "SolarizeAdd": _Operation(lambda s: int(110 * abs(s)), _table(lambda v, more: torch.where(v < 128, v + more, v))),
+    "ColorIncreasing": _Operation(_factor, _blend(_grey)),
+    "ContrastIncreasing": _Operation(_factor, _blend(_mean_grey)),
+    "BrightnessIncreasing": _Operation(_factor, _blend(torch.zeros_like)),
+    "SharpnessIncreasing": _Operation(_factor, _blend(_smooth)),
+    "ShearX": _Operation(lambda s: 0.3 * s, _move(lambda by, h, w: (1.0, by, 0.0, 0.0, 1.0, 0.0))),
+    "ShearY": _Operation(lambda s: 0.3 * s, _move(lambda by, h, w: (1.0, 0.0, 0.0, by, 1.0, 0.0))),
+    "TranslateXRel": _Operation(lambda s: 0.45 * s, _move(lambda by, h, w: (1.0, 0.0, by * w, 0.0, 1.0, 0.0))),
+    "TranslateYRel": _Operation(lambda s: 0.45 * s, _move(lambda by, h, w: (1.0, 0.0, 0.0, 0.0, 1.0, by * h))),
 }
 
 
-def warp(
+def _warp(
     clip: Num[Tensor, "3 t H W"], matrix: Matrix = UNCHANGED, shift: tuple[float, float] = (0.0, 0.0)
 ) -> Num[Tensor, "3 t H W"]:
     """Each pixel is taken from `matrix · (x, y) + shift`, from the centre; grey where that is outside.
@@ -318,32 +312,32 @@ def warp(
     theta = torch.tensor([[[a, b * height / width, 2 * shift[0]], [c * width / height, d, 2 * shift[1]]]])
     places = F.affine_grid(theta.to(clip.device), [1, 1, height, width], align_corners=False)
 
-    def change(frame: Tensor) -> Tensor:
+    def _change(frame: Tensor) -> Tensor:
         moved = F.grid_sample((frame - FILL)[None], places.to(frame.dtype), align_corners=False)[0]
         return moved.add_(FILL)
 
-    return by_frame(clip, change)
+    return by_frame(clip, _change)
 
 
-def rotation(degrees: float) -> Matrix:
+def _rotation(degrees: float) -> Matrix:
     """A turn, counter-clockwise as seen."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return (cos, -sin), (sin, cos)
 
 
-def sharpen(clip: Num[Tensor, "3 t H W"], factor: float) -> Num[Tensor, "3 t H W"]:
+def _sharpen(clip: Num[Tensor, "3 t H W"], factor: float) -> Num[Tensor, "3 t H W"]:
     """Away from (above 1) or towards (below 1) a smoothed copy: a 3 × 3 mean that counts the middle five times."""
 
-    def change(frame: Tensor) -> Tensor:
+    def _change(frame: Tensor) -> Tensor:
         padded = F.pad(frame[None], (1, 1, 1, 1), mode="replicate")[0]
         rows = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
         smooth = (rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]).add_(frame, alpha=4.0).div_(13.0)
         return smooth.lerp_(frame, factor).clamp_(0.0, 1.0)
 
-    return by_frame(clip, change)
+    return by_frame(clip, _change)
 
 
-def sample_affine(clip: UInt8[Tensor, "3 t H W"], places: AffineMap, *, cubic: bool) -> UInt8[Tensor, "3 t H W"]:
+def _sample_affine(clip: UInt8[Tensor, "3 t H W"], places: AffineMap, *, cubic: bool) -> UInt8[Tensor, "3 t H W"]:
     """Each pixel taken from where `places` maps its centre, rounded down; mid-grey where that is outside the frame.
 
     Bilinear or cubic (coefficient −1), the frame's edge repeated: as the release warps its frames.

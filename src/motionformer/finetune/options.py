@@ -1,0 +1,248 @@
+"""Options of a fine-tuning, and the recipe that follows from them, the videos and the hardware.
+
+Reads nothing but the header of the initial weights, writes nothing. The defaults and where they come from:
+docs/commands/finetune.md.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal
+
+from motionformer.attention import SCHEMES
+from motionformer.data.record import Missing
+from motionformer.models.config import ModelConfig, ReadoutKind, ScoringKind
+from motionformer.models.variants import VARIANTS
+from motionformer.training.model import FROM_DATA
+from motionformer.training.recipe import Recipe, make_recipe
+from motionformer.weights.checkpoint import read_checkpoint
+from motionformer.weights.image import from_image_weights
+from motionformer.weights.load import find_weights, is_video_model, read_config
+from motionformer.weights.released import RELEASED
+
+TRAIN_LIST, VAL_LIST = "train.csv", "val.csv"
+BASIS = "motionformer-tiny"
+"""The variant that these recipes state their model as changes of."""
+_ORDER: dict[ScoringKind, str] = {"softmax": "stratified", "sigmoid": "shuffled"}
+_SMOOTHING: dict[ScoringKind, float] = {"softmax": 0.1, "sigmoid": 0.0}  # most targets are 0: 5 % of each is a lot
+MIN_STEPS = 60
+"""Optimiser steps of a run with default epochs: with few videos there are more epochs (docs/commands/finetune.md)."""
+_SMALL_BATCH = 16
+"""Clips per step, about, where 32 would make fewer than `MIN_STEPS` steps."""
+_SHORT_VIDEO = 10.0
+"""Seconds up to which a clip is spread over the whole video; longer ones are sampled at a stride."""
+
+
+@dataclass(frozen=True)
+class FinetuneOptions:
+    """Options of `finetune`. None and empty text mean: chosen for the videos and the hardware."""
+
+    init_from: str = ""
+    train: str = ""
+    attention: str | None = None
+    readout: ReadoutKind | None = None
+    frames: int | None = None
+    size: int | None = None
+    epochs: int | None = None
+    lr: float | None = None
+    batch_size: int | None = None
+    keep_epoch: Literal["last", "best"] = "last"
+    held_out: float = 0.2
+    seed: int = 0
+    name: str = ""
+    output: str = ""
+    missing: Missing = "error"  # or drop: listed videos that are not there
+
+
+@dataclass(frozen=True)
+class VideoFacts:
+    """Medians of the videos."""
+
+    frames: int
+    seconds: float
+    short_side: int
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Total resources, not what is free now: the same machine must give the same recipe."""
+
+    has_gpu: bool
+    memory: int  # bytes of one device
+    cores: int
+
+
+def finetune_recipe(
+    options: FinetuneOptions,
+    facts: VideoFacts,
+    hardware: Hardware,
+    *,
+    num_train: int,
+    scoring: ScoringKind = "softmax",
+    initial_config: Callable[[str], ModelConfig] | None = None,
+) -> Recipe:
+    """The recipe for such videos on such a machine. Pure, but for the header of the initial weights."""
+    if options.init_from:
+        config = (initial_config or initial_model_config)(options.init_from)
+        if options.train not in ("", "all"):
+            config = replace(config, drop_path=0.0)
+    elif hardware.has_gpu:
+        config = replace(VARIANTS["motionformer-small"], readout="motion")
+    else:  # with so few videos a head on the class token alone stays at chance for epochs
+        config = replace(VARIANTS[BASIS], drop_path=0.1, readout="motion")
+    defaults = _defaults(options, hardware, config)
+    batch, epochs = _batch_and_epochs(options, defaults.epochs, num_train)
+    config = _fit_clip(config, options, facts, hardware)
+    if options.attention is not None:
+        SCHEMES[options.attention]  # unknown names raise
+        config = replace(config, attention=options.attention)
+    if options.readout is not None:
+        config = replace(config, readout=options.readout)
+    config = replace(config, input=replace(config.input, protocol="uniform"))  # a new model, with any initial weights
+    folder = Path(options.output or f"runs/{options.name}")
+    recipe = make_recipe(
+        {
+            "name": options.name,
+            "model": {
+                "variant": BASIS,
+                "changes": config_changes(config),
+                "init_from": options.init_from,
+                "train": defaults.train,
+            },
+            "data": {
+                "train": str(folder / TRAIN_LIST),
+                "val": str(folder / VAL_LIST),
+                "kind": "list",
+                "order": _ORDER[scoring],
+                "workers": max(1, min(8, hardware.cores - 1)),
+            },
+            "augmentation": {"crop_area": [0.5, 1.0], "flip": 0.5, "flip_by_name": True, "colour": 0.3},
+            "optimiser": {
+                "lr": defaults.lr if options.lr is None else options.lr,
+                "lr_batch": batch,
+                "weight_decay": 0.05,
+                "clip_norm": 1.0,
+                "new_rate": defaults.new_rate,
+            },
+            "schedule": {"kind": "cosine", "warmup": min(defaults.warmup, epochs / 10)},
+            "engine": {"precision": "bf16-mixed" if hardware.has_gpu else "32-true"},
+            "test": {"views": config.input.views, "crops": config.input.crops},
+            "global_batch": batch,
+            "epochs": epochs,
+            "label_smoothing": _SMOOTHING[scoring],
+            "keep_epoch": options.keep_epoch,
+            "seed": options.seed,
+            "output": options.output,
+        }
+    )
+    fits = _clips_that_fit(config, hardware)
+    return recipe if fits >= batch else replace(recipe, engine=replace(recipe.engine, max_clips=fits))
+
+
+def _clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:
+    """Largest batch of a device in 60 % of its memory: weights with AdamW's moments, then clips.
+
+    A block keeps about 30 values per channel of each token, and with trajectories one more per frame; `costs.measure`
+    counts 33.8 for 4 frames, but takes seconds.
+    """
+    f, rows, columns = config.grid
+    clip = 4 * config.depth * f * rows * columns * config.dim * (30 + f)
+    weights = 4 * 4 * 12 * config.depth * config.dim**2
+    return max(1, int((0.6 * hardware.memory - weights) // clip))
+
+
+def config_changes(config: ModelConfig) -> dict[str, Any]:
+    """The changes to `BASIS` that describe `config` in a recipe."""
+    changes = _difference(VARIANTS[BASIS].to_dict(), config.to_dict())
+    return {key: value for key, value in changes.items() if key not in FROM_DATA}
+
+
+def initial_model_config(init_from: str) -> ModelConfig:
+    """The model of some weights: a video model as it is, an image model as the video model it becomes."""
+    checkpoint = read_checkpoint(find_weights(init_from))
+    if is_video_model(checkpoint):
+        config = read_config(init_from)
+        return replace(config, input=RELEASED[init_from].input) if init_from in RELEASED else config
+    # without a value projection the image model's features pass through the new temporal attention unchanged
+    model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)
+    return replace(model.config, drop_path=0.0, readout="motion")
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    train: str
+    epochs: int
+    lr: float
+    warmup: float
+    new_rate: float = 1.0
+
+
+def _defaults(options: FinetuneOptions, hardware: Hardware, config: ModelConfig) -> _Defaults:
+    """Learning rates for a batch of 32. A few layers of good weights are trained briefly and fast; a small model is
+    trained whole, as long and as fast as from random weights."""
+    fresh = not options.init_from or (_is_small(config) and options.train in ("", "all"))
+    train = options.train or ("all" if hardware.has_gpu or fresh else "last:4")
+    if fresh:
+        made = _Defaults(train, 100 if hardware.has_gpu else 40, 1e-3, 3.0)
+    elif train == "head":
+        made = _Defaults(train, 20, 1e-3, 1.0)
+    elif train == "all":
+        made = _Defaults(train, 20, 1e-4, 1.0)
+    else:
+        made = _Defaults(train, 8, 3e-4, 1.0, new_rate=4.0)  # else a new head is slow
+    return made
+
+
+def _batch_and_epochs(options: FinetuneOptions, epochs: int, num_train: int) -> tuple[int, int]:
+    """As given, or `epochs` with 32 clips per step; for few videos more epochs, with fewer clips per step."""
+    batch = min(options.batch_size or 32, num_train)
+    if options.epochs is not None:
+        return batch, options.epochs
+    if options.batch_size is None and num_train // batch * epochs < MIN_STEPS:
+        batch = num_train // max(1, round(num_train / _SMALL_BATCH))  # near it, with few clips left over
+    return batch, max(epochs, ceil(MIN_STEPS / (num_train // batch)))
+
+
+def _is_small(config: ModelConfig) -> bool:
+    """Of the size of `motion-tiny`, which knows motion and little else."""
+    return config.dim < 256
+
+
+def _fit_clip(config: ModelConfig, options: FinetuneOptions, facts: VideoFacts, hardware: Hardware) -> ModelConfig:
+    """Frames and size of a clip: no more than the videos have, and on a CPU fewer and smaller."""
+    most = config.input.frames if hardware.has_gpu or not options.init_from else min(8, config.input.frames)
+    frames = options.frames or _multiple(min(most, facts.frames), config.tubelet)
+    if hardware.has_gpu or not options.init_from:
+        largest = config.input.height
+    else:
+        largest = 64 if _is_small(config) else min(7 * config.patch, config.input.height)
+    size = options.size or _multiple(min(largest, facts.short_side), config.patch)
+    whole = facts.seconds <= _SHORT_VIDEO
+    spec = replace(
+        config.input,
+        frames=frames,
+        height=size,
+        width=size,
+        sampling="segments" if whole else "stride",
+        stride=4,
+        views=1 if whole else 4,
+        crops=1,
+    )
+    # position embeddings of the size that is trained, interpolated once
+    return replace(config, input=spec, position_grid=None, position_frames=None)
+
+
+def _multiple(length: int, unit: int) -> int:
+    return max(unit, length // unit * unit)
+
+
+def _difference(here: dict[str, Any], there: dict[str, Any]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for key, value in there.items():
+        if isinstance(value, dict) and isinstance(here.get(key), dict):
+            if inner := _difference(here[key], value):
+                changes[key] = inner
+        elif key not in here or value != here[key]:
+            changes[key] = list(value) if isinstance(value, tuple) else value
+    return changes
