@@ -100,7 +100,7 @@ def test_runs_from_before_a_setting_existed_go_on(tmp_path: Path) -> None:
 
 
 def test_runs_of_0_1_resume(tmp_path: Path) -> None:
-    """Their setting is `attend`, and so are the names of the Performer's features; a finished one is not tested again."""
+    """Their setting is `attend`, as in names of the Performer's features; a finished one is not tested again."""
     short = replace(RUN, kernel="performer-8", steps=2, evaluate_every=1)
     done = train(TASK, SPLITS, short, tmp_path)
     for file in (tmp_path / "last.pt", tmp_path / "best.pt"):
