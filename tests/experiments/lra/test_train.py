@@ -101,6 +101,26 @@ def test_runs_from_before_a_setting_existed_go_on(tmp_path: Path) -> None:
     assert train(TASK, SPLITS, run, tmp_path).best_step in (1, 2)
 
 
+def test_runs_of_0_1_resume(tmp_path: Path) -> None:
+    """Their setting is `attend`, as in names of the Performer's features; a finished one is not tested again."""
+    short = replace(RUN, kernel="performer-8", steps=2, evaluate_every=1)
+    done = train(TASK, SPLITS, short, tmp_path)
+    for file in (tmp_path / "last.pt", tmp_path / "best.pt"):
+        content = torch.load(file, weights_only=True)
+        content["model"] = {key.replace(".kernel.", ".attend."): value for key, value in content["model"].items()}
+        if "run" in content:
+            content["run"]["attend"] = content["run"].pop("kernel")
+        torch.save(content, file)
+    result = tmp_path / "result.json"
+    result.write_text(result.read_text().replace('"kernel"', '"attend"'))
+    with pytest.warns(FutureWarning, match="`attend` is deprecated and will be removed in 0.3; use `kernel`"):
+        assert train(TASK, SPLITS, short, tmp_path) == done
+    assert '"attend"' in result.read_text()
+    result.unlink()
+    with pytest.warns(FutureWarning, match="`attend` is deprecated"):
+        assert train(TASK, SPLITS, short, tmp_path) == done
+
+
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
     short = replace(RUN, steps=3, evaluate_every=3)
     states = []
