@@ -6,7 +6,6 @@ examples) is served as text. The reference has a page per public package, made f
 """
 
 import importlib
-import pkgutil
 import posixpath
 import re
 from pathlib import Path
@@ -105,12 +104,14 @@ def reference_pages() -> dict[str, str]:
 
 
 def public_packages() -> list[str]:
-    """Packages that export names, each before the packages inside it."""
+    """Packages and modules that export names (`__all__`), each package before those inside it."""
     import motionformer
 
-    found = pkgutil.walk_packages(motionformer.__path__, "motionformer.", onerror=lambda _: None)
-    names = [m.name for m in found if m.ispkg and m.name.split(".")[1] not in INTERNAL]
-    return [name for name in names if hasattr(importlib.import_module(name), "__all__")]
+    root = Path(motionformer.__path__[0])
+    files = [file for file in sorted(root.rglob("*.py")) if re.search(r"^__all__\b", file.read_text(), re.MULTILINE)]
+    parts = [file.relative_to(root).with_suffix("").parts for file in files]
+    names = [tuple(part for part in path if part != "__init__") for path in parts]
+    return [".".join(("motionformer", *name)) for name in sorted(names) if name and name[0] not in INTERNAL]
 
 
 def _site_link(here: Path, target: str, page: str) -> str:

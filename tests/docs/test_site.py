@@ -1,7 +1,9 @@
 """The documentation builds as a site: every page is in its navigation, the reference lists what the package exports and
 nothing else, search has an index, and nothing is fetched from elsewhere."""
 
+import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -36,12 +38,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@functools.cache
 def exported() -> dict[str, object]:
     """Every public name by the shortest path it can be imported from."""
     top = {f"motionformer.{name}": getattr(motionformer, name) for name in motionformer.__all__}
     found = dict(top)
     for info in pkgutil.walk_packages(motionformer.__path__, "motionformer.", onerror=lambda _: None):
-        if info.ispkg and info.name.split(".")[1] not in INTERNAL:
+        spec = importlib.util.find_spec(info.name) if info.name.split(".")[1] not in INTERNAL else None
+        if spec and spec.origin and "\n__all__" in Path(spec.origin).read_text(encoding="utf-8"):
             module = importlib.import_module(info.name)
             for name in getattr(module, "__all__", ()):
                 value = getattr(module, name)

@@ -21,6 +21,8 @@ from jaxtyping import Float, Float32, Int, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
+__all__ = ["CLASSES", "LEVELS", "Level", "MotionBenchmark", "MotionClip", "write_videos"]
+
 Range = tuple[float, float]
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
