@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from motionformer.data.motion.dataset import write_video
 
 import motionformer
 from motionformer import Predictor, create_model
+from motionformer.data.motion import write_video
 from motionformer.tracking import (
     Affinity,
     ClipFeatures,
