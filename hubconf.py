@@ -54,7 +54,7 @@ def _entry_point(name: str) -> _Callable[..., _Motionformer]:
 def _check_kind(name: str, source: str, model: _Motionformer) -> None:
     """An error where the weights are another architecture than the name promises; sizes and classes may differ."""
     wanted, found = _VARIANTS[name], model.config
-    for what in ("attention", "attend.kind", "dim", "depth", "num_heads", "time"):
+    for what in ("attention", "kernel.kind", "dim", "depth", "num_heads", "time"):
         of = _attrgetter(what)
         if of(wanted) != of(found):
             raise _CheckpointError(

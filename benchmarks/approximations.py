@@ -34,7 +34,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     tokens = torch.randn(1, 1 + FRAMES * PATCHES, DIM, requires_grad=True)
-    layers = {name: TrajectoryAttention(DIM, HEADS, attend=make()) for name, make in WAYS.items()}
+    layers = {name: TrajectoryAttention(DIM, HEADS, kernel=make()) for name, make in WAYS.items()}
     best = dict.fromkeys(layers, float("inf"))
     for _ in range(rounds):  # contestants take turns, the best of each counts
         for name, layer in layers.items():

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from motionformer.attention import Attend
-from motionformer.experiments.lra.model import make_attend
+from motionformer.attention import AttentionKernel
+from motionformer.experiments.lra.model import make_kernel
 
 N, D, HEADS = 1024, 32, 4
 RANKS = (16, 32, 64, 128)
@@ -106,14 +106,14 @@ def measure(family: str, method: str, r: int, seeds: int) -> float:
     for seed in range(seeds):
         torch.manual_seed(seed)
         q, k, v = (x[None] for x in FAMILIES[family]())
-        exact = make_attend("exact", D)(q, k, v)
+        exact = make_kernel("exact", D)(q, k, v)
         near = mean_of_values(v) if method == MEAN else approximation(method, r)(q, k, v)
         found.append(((near - exact).norm() / exact.norm()).item())
     return sum(found) / seeds
 
 
-def approximation(method: str, r: int) -> Attend:
-    return make_attend(method.replace("4#", str(4 * r)).replace("#", str(r)), D).eval()
+def approximation(method: str, r: int) -> AttentionKernel:
+    return make_kernel(method.replace("4#", str(4 * r)).replace("#", str(r)), D).eval()
 
 
 def mean_of_values(v: Tensor) -> Tensor:

@@ -36,11 +36,11 @@ METHODS = (
 class LookUp(nn.Module):
     """Keys and values are embedded and added; a question has the value "none"."""
 
-    def __init__(self, attend: str, items: int) -> None:
+    def __init__(self, kernel: str, items: int) -> None:
         super().__init__()
         self.keys = nn.Embedding(items, DIM)
         self.values = nn.Embedding(VALUES + 1, DIM)
-        self.encoder = Encoder(attend)
+        self.encoder = Encoder(kernel)
         self.head = nn.Linear(DIM, VALUES)
         for module in self.modules():
             if isinstance(module, nn.Dropout):

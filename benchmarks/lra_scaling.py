@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from motionformer.attention import select_prototypes
-from motionformer.experiments.lra.model import make_attend
+from motionformer.experiments.lra.model import make_kernel
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 D, HEADS = 32, 2
@@ -53,7 +53,7 @@ def select(n: int) -> Callable[[], object]:
 
 def attend(name: str, n: int) -> Callable[[], object]:
     q, k, v = torch.randn(3, 1, HEADS, n, D)
-    one = make_attend(name, D).eval()
+    one = make_kernel(name, D).eval()
 
     def run() -> None:
         with torch.no_grad():

@@ -11,7 +11,7 @@ import torch
 
 from motionformer import create_model
 from motionformer.errors import CheckpointError
-from motionformer.models import VARIANTS, AttendConfig
+from motionformer.models import VARIANTS, KernelConfig
 
 ROOT = Path(__file__).parents[1]
 HUB = runpy.run_path(str(ROOT / "hubconf.py"))
@@ -59,9 +59,9 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 def test_weights_of_another_attend_are_refused(tmp_path: Path) -> None:
     from hubconf import _check_kind
 
-    made = {kind: create_model("motionformer-tiny", attend=AttendConfig(kind=kind)) for kind in ("exact", "performer")}
+    made = {kind: create_model("motionformer-tiny", kernel=KernelConfig(kind=kind)) for kind in ("exact", "performer")}
     _check_kind("motionformer-tiny", "mine", made["exact"])
-    with pytest.raises(CheckpointError, match=r"its attend\.kind is performer, not exact"):
+    with pytest.raises(CheckpointError, match=r"its kernel\.kind is performer, not exact"):
         _check_kind("motionformer-tiny", "mine", made["performer"])
 
 

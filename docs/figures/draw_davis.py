@@ -22,8 +22,8 @@ SIZE, INDEX = 192, 5
 def main() -> None:
     clips = MotionBenchmark("medium", "val", 64, size=SIZE)
     clip, radius = clips[INDEX], clips.scene(INDEX).disc.radius * SIZE
-    place = torch.arange(SIZE) + 0.5
-    x, y = ((place - clip.path[:, axis, None] + SIZE / 2) % SIZE - SIZE / 2 for axis in (0, 1))
+    centres = torch.arange(SIZE) + 0.5
+    x, y = ((centres - clip.path[:, axis, None] + SIZE / 2) % SIZE - SIZE / 2 for axis in (0, 1))
     truth = (x[:, None, :] ** 2 + y[:, :, None] ** 2 <= radius**2).to(torch.uint8)
     features = ClipFeatures(open_backbone("joint-tiny"), TokenReadout(0), clip=1, height=2 * SIZE)
     rows = {

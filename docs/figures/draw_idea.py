@@ -28,10 +28,10 @@ def weights(scheme: str, frame: int) -> np.ndarray:
     if scheme == "joint":
         return 0.55 * near(ball(frame), 1.7) + 0.08
     column, row = (int(c) for c in ball(OWN))
-    same_place = np.zeros((SIDE, SIDE))
-    same_place[row, column] = 0.9
+    same_patch = np.zeros((SIDE, SIDE))
+    same_patch[row, column] = 0.9
     if scheme == "divided":
-        return near(ball(frame), 1.0) if frame == OWN else same_place
+        return near(ball(frame), 1.0) if frame == OWN else same_patch
     return near(ball(frame), 0.85)
 
 
@@ -65,7 +65,7 @@ def draw_frame(ax: plt.Axes, scheme: str, frame: int) -> None:
 def main() -> None:
     rows = {
         "joint": "Joint\none softmax over every patch\nof every frame",
-        "divided": "Divided\nthe same place in all frames,\nthen the query's own frame",
+        "divided": "Divided\nthe same patch in all frames,\nthen the query's own frame",
         "trajectory": "Trajectory\none softmax in each frame,\nthen attention along the path",
     }
     figure, axes = plt.subplots(3, FRAMES, figsize=(10.6, 5.6), gridspec_kw={"wspace": 0.06, "hspace": 0.12})

@@ -82,7 +82,7 @@ class TestTrajectory:
         ours = module(time=TemporalAverage(), num_prefix_tokens=0)
         x = clip(prefix=0)
         q, k, v = (part.unflatten(-1, (H, -1)).transpose(1, 2) for part in ours.qkv(x).chunk(3, dim=-1))
-        mean = ours.attend(q, k, v, 4).mean(dim=3).transpose(1, 2).flatten(2)
+        mean = ours.kernel(q, k, v, 4).mean(dim=3).transpose(1, 2).flatten(2)
         torch.testing.assert_close(ours(x, 4), ours.proj(mean))
         assert not list(ours.time.parameters())
 
@@ -95,10 +95,10 @@ class TestTrajectory:
 
     def test_gradients_through_prototypes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Prototypes are constants for the gradient: with fixed ones, it is that of finite differences."""
-        attend = OrthoformerAttention(3)
+        kernel = OrthoformerAttention(3)
         fixed = torch.randn(1, 2, 1, 3, 2, dtype=torch.float64)
-        monkeypatch.setattr(attend, "_choose", lambda *inputs: fixed)
-        ours = TrajectoryAttention(4, 2, attend=attend).double().eval()
+        monkeypatch.setattr(kernel, "_choose", lambda *inputs: fixed)
+        ours = TrajectoryAttention(4, 2, kernel=kernel).double().eval()
         x = torch.randn(1, 1 + 2 * 3, 4, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(lambda x: ours(x, 2), (x,))
 
@@ -129,7 +129,7 @@ class TestTrajectory:
 
     @pytest.mark.parametrize("block_elements", [1 << 20, 2 * 2 * H * C])  # one block, and blocks of two queries
     def test_written_out_backward_equals_autograd(self, block_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(folded, "BLOCK_ELEMENTS", block_elements)
+        monkeypatch.setattr(folded, "_BLOCK_ELEMENTS", block_elements)
         tokens = torch.randn(2, 3, 5, C, dtype=torch.float64)
         weights = [torch.randn(C, C), torch.randn(C), torch.randn(H, C // H, C), torch.randn(H, C // H, C)]
         own = torch.tensor([0, 1, 2, 0, 1])
@@ -268,10 +268,10 @@ class TestEvery:
                 make(1)(torch.zeros(1, 22, C), 4)
 
     @every
-    @pytest.mark.parametrize("attend", [NystromAttention, OrthoformerAttention])
-    def test_more_prototypes_than_tokens_of_a_group(self, make, attend) -> None:  # type: ignore[no-untyped-def]
+    @pytest.mark.parametrize("kernel", [NystromAttention, OrthoformerAttention])
+    def test_more_prototypes_than_tokens_of_a_group(self, make, kernel) -> None:  # type: ignore[no-untyped-def]
         """The groups of divided attention are small, and have one key more than queries: the class token."""
-        one = make(1, attend=attend(128)).double().eval()
+        one = make(1, kernel=kernel(128)).double().eval()
         x = clip()
         out = one(x, 4)
         assert out.shape == x.shape
@@ -279,7 +279,7 @@ class TestEvery:
         torch.testing.assert_close(one(x, 4, key_mask=mask), out)
 
     def test_heads_must_divide(self) -> None:
-        with pytest.raises(ValueError, match="dim 10 does not divide into 4 heads"):
+        with pytest.raises(ValueError, match=r"`dim` \(10\) must be divisible by `num_heads` \(4\)"):
             JointAttention(10, 4)
 
 
@@ -322,8 +322,8 @@ class TestRecord:
     def test_random_draws_and_dropout_are_those_of_the_pass(self, generator: int | None) -> None:
         """In training too, the output follows from the recorded maps; and a second pass replaces the first."""
         own = None if generator is None else torch.Generator().manual_seed(generator)
-        attend = OrthoformerAttention(4, choice="random", dropout=0.3, generator=own)
-        ours = JointAttention(C, H, attend=attend).double().train()
+        kernel = OrthoformerAttention(4, choice="random", dropout=0.3, generator=own)
+        ours = JointAttention(C, H, kernel=kernel).double().train()
         with record_attention(ours) as records:
             ours(clip(), 4)
             x = clip()

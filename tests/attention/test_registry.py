@@ -28,6 +28,7 @@ from motionformer.attention import KERNELS, SCHEMES, LayerRecord, contract, regi
 from motionformer.attention.contract import UnknownKindError
 from motionformer.attention.projection import project_qkv
 from motionformer.cli import app
+from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import MotionformerError
 from motionformer.finetune.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.models.block import Block
@@ -56,11 +57,11 @@ class WindowAttention(AttentionScheme):
         q, k, v = project_qkv(self.qkv, x, None, self.num_heads)
         patches = (rearrange(part[:, :, p:], "b h (f s) d -> b h f s d", f=frames) for part in (q, k, v))
         queries, keys, values = patches
-        pieces = [self.attend(q[:, :, :p], k, v)]
+        pieces = [self.kernel(q[:, :, :p], k, v)]
         for f in range(frames):
             near = slice(max(0, f - self.radius), f + self.radius + 1)
             seen = [torch.cat((a[:, :, :p], b[:, :, near].flatten(2, 3)), 2) for a, b in ((k, keys), (v, values))]
-            pieces.append(self.attend(queries[:, :, f], *seen))
+            pieces.append(self.kernel(queries[:, :, f], *seen))
         out: Tensor = self.proj(rearrange(torch.cat(pieces, 2), "b h n 1 d -> b n (h d)") * self.scale)
         return out
 
@@ -68,7 +69,7 @@ class WindowAttention(AttentionScheme):
         c, n = self.proj.in_features, frames * patches + num_prefix_tokens
         spans = [min(frames, f + self.radius + 1) - max(0, f - self.radius) for f in range(frames)]
         sizes = [(num_prefix_tokens, n), *((patches, num_prefix_tokens + span * patches) for span in spans)]
-        return 4 * n * c * c + sum(self.attend.macs(a, b, 1, self.num_heads, c // self.num_heads) for a, b in sizes)
+        return 4 * n * c * c + sum(self.kernel.macs(a, b, 1, self.num_heads, c // self.num_heads) for a, b in sizes)
 
     def attention_map(self, record: LayerRecord) -> Float[Tensor, "h n n"]:
         first, *chunks = record.space_chunks  # of the prefix, then of each frame
@@ -113,10 +114,10 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny(**changes: Any) -> Motionformer:
-    return create_model("motionformer-tiny", depth=2, num_classes=3, **CLIP, **changes).eval()
+    return create_model("motionformer-tiny", **{"depth": 2, "num_classes": 3, **CLIP, **changes}).eval()
 
 
-MINE = {"attention": "window", "attend": {"kind": "sharp", "options": {"sharpness": 3.0}}}
+MINE = {"attention": "window", "kernel": {"kind": "sharp", "options": {"sharpness": 3.0}}}
 
 
 def frames_of(number: int) -> Tensor:
@@ -125,7 +126,7 @@ def frames_of(number: int) -> Tensor:
 
 class TestModels:
     def test_it_is_built_with_its_options_and_does_what_it_says(self) -> None:
-        model = tiny(attention="window", attention_options={"radius": 0}, attend="sharp")
+        model = tiny(attention="window", attention_options={"radius": 0}, kernel="sharp")
         layer = model.blocks[0].attn
         assert isinstance(layer, WindowAttention)
         assert layer.radius == 0
@@ -140,7 +141,7 @@ class TestModels:
         model.save_pretrained(tmp_path)
         again = load_model(tmp_path)
         assert again.config == model.config
-        assert again.blocks[0].attn.attend.sharpness == 3.0
+        assert again.blocks[0].attn.kernel.sharpness == 3.0
         clip = torch.randn(1, 3, 8, 24, 24)
         assert torch.equal(again(clip), model(clip))
 
@@ -149,20 +150,20 @@ class TestModels:
         recipe = make_recipe({"name": "mine", "model": {"variant": "motionformer-tiny", "changes": changes}})
         model = Motionformer(build_config(recipe, 3, None))
         assert model.blocks[0].attn.radius == 2
-        assert model.blocks[0].attn.attend.sharpness == 3.0
+        assert model.blocks[0].attn.kernel.sharpness == 3.0
 
     def test_options_that_are_not_there_are_named(self) -> None:
         with pytest.raises(UnknownKindError, match="attention 'window' has no option 'size'; it has radius"):
             tiny(attention="window", attention_options={"size": 2})
         with pytest.raises(UnknownKindError, match="attention 'joint' has no option 'radius'; it has none"):
             tiny(attention="joint", attention_options={"radius": 2})
-        with pytest.raises(UnknownKindError, match=r"attend.kind 'sharp' has no option 'blunt'; it has sharpness"):
-            tiny(attend={"kind": "sharp", "options": {"blunt": 1}})
+        with pytest.raises(UnknownKindError, match=r"kernel.kind 'sharp' has no option 'blunt'; it has sharpness"):
+            tiny(kernel={"kind": "sharp", "options": {"blunt": 1}})
 
     def test_a_configuration_without_options_is_written_as_before(self) -> None:
         values = ModelConfig().to_dict()
         assert "attention_options" not in values
-        assert "options" not in values["attend"]
+        assert "options" not in values["kernel"]
         assert ModelConfig.from_dict(values) == ModelConfig()
 
 
@@ -174,14 +175,14 @@ class TestCost:
         total = F * S * 3 * 2 * 8 * 8 * c + 2 * block + 5 * n * c + 3 * c
         assert paper_macs(tiny(attention="window").config) == total
         assert measure(tiny(attention="window").config).macs == total
-        assert paper_macs(tiny(attention="window", attend="sharp").config) == total
+        assert paper_macs(tiny(attention="window", kernel="sharp").config) == total
 
     def test_info_says_it(self) -> None:
-        words = ["info", "motionformer-tiny", "--attention", "window", "--attend", "sharp", "--json"]
+        words = ["info", "motionformer-tiny", "--attention", "window", "--kernel", "sharp", "--json"]
         out = CliRunner().invoke(app, words, catch_exceptions=False)
         report = json.loads(out.output)
-        assert (report["attention"], report["attend"]) == ("window", "sharp")
-        expected = paper_macs(create_model("motionformer-tiny", attention="window", attend="sharp").config)
+        assert (report["attention"], report["kernel"]) == ("window", "sharp")
+        expected = paper_macs(create_model("motionformer-tiny", attention="window", kernel="sharp").config)
         assert report["gmacs_paper"] == round(expected / 1e9, 3)
 
 
@@ -210,6 +211,73 @@ class TestMaps:
         models = {"window": tiny(attention="window"), "joint": tiny(attention="joint")}
         found = compare(models, frames_of(8), point=(12.0, 12.0), frame=0, layer=0)
         assert [one.scheme for one in found.traces] == ["window", "joint"]
+
+
+class TestCommands:
+    """Every command that takes a scheme or a kernel, on a model of both, saved as any other."""
+
+    @pytest.fixture
+    def model(self, tmp_path: Path) -> Path:
+        labels = tuple(CLASSES)
+        tiny(**MINE, num_classes=len(labels), labels=labels).save_pretrained(tmp_path / "mine")
+        tiny(attention="joint", num_classes=len(labels), labels=labels).save_pretrained(tmp_path / "joint")
+        return tmp_path / "mine"
+
+    def run(self, *words: object) -> Any:
+        out = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        assert out.exit_code == 0, out.output
+        return out
+
+    def test_info_of_its_weights(self, model: Path) -> None:
+        report = json.loads(self.run("info", model, "--json").stdout)
+        assert (report["attention"], report["kernel"]) == ("window", "sharp")
+        assert report["gmacs_paper"] == round(paper_macs(load_model(model).config) / 1e9, 3)
+        assert report["config"]["kernel"]["options"] == {"sharpness": 3.0}
+
+    def test_trace_and_its_comparison(self, model: Path) -> None:
+        words = ["--at", "12,12", "--frame", 0, "--layer", 0, "--compare", model.parent / "joint", "--json"]
+        mine, joint = json.loads(self.run("trace", "motion:easy/3", "--model", model, *words).stdout)
+        assert (mine["scheme"], joint["scheme"]) == ("window", "joint")
+        seen = [[frame["mass"] > 0 for frame in one["tracks"][0]["token_frames"]] for one in (mine, joint)]
+        assert seen == [[True, True, False, False], [True, True, True, True]]  # frames at most one from the query's
+
+    def test_export(self, model: Path, tmp_path: Path) -> None:
+        self.run("export", model, tmp_path / "mine.pt2")
+        metadata = json.loads((tmp_path / "mine.pt2.json").read_text())
+        assert (metadata["attention"], metadata["kernel"]) == ("window", "sharp")
+        clip = torch.randn(2, 3, 8, 24, 24)
+        program = torch.export.load(tmp_path / "mine.pt2").module()
+        torch.testing.assert_close(program(clip), load_model(model)(clip), atol=1e-5, rtol=1e-5)
+
+    def test_compare_of_results(self, model: Path, tmp_path: Path) -> None:
+        for one in (model, model.parent / "joint"):
+            self.run("evaluate", one, "motion:easy:8", "--output", tmp_path / f"of-{one.name}")
+        found = json.loads(self.run("compare", tmp_path / "of-joint", tmp_path / "of-mine", "--json").stdout)
+        assert found["videos"] == 8
+
+    def test_train_plans_a_recipe_of_both(self, tmp_path: Path) -> None:
+        changes = {**MINE, "attention_options": {"radius": 2}, "depth": 1}
+        recipe = make_recipe(
+            {
+                "name": "mine",
+                "model": {"variant": "motionformer-tiny", "changes": changes},
+                "data": {"train_clips": 8, "val_clips": 8},
+                "global_batch": 4,
+                "output": str(tmp_path / "run"),
+            }
+        )
+        (tmp_path / "mine.yaml").write_text(recipe.to_yaml())
+        plan = json.loads(self.run("train", tmp_path / "mine.yaml", "--dry-run", "--json").stdout)
+        expected = measure(build_config(recipe, len(CLASSES)))
+        assert plan["model"]["parameters"] == expected.parameters
+        assert plan["model"]["multiply_adds"] == expected.macs
+
+    def test_finetune_plans_both(self, tmp_path: Path) -> None:
+        write_videos(tmp_path / "videos", "easy", 16, frames=8, size=32)
+        words = ["finetune", tmp_path / "videos", "--attention", "window", "--plan", "--json"]
+        plan = json.loads(self.run(*words, "model.changes.kernel.kind=sharp").stdout)
+        changes = plan["recipe"]["model"]["changes"]
+        assert (changes["attention"], changes["kernel"]["kind"]) == ("window", "sharp")
 
 
 class TestUses:
@@ -257,15 +325,15 @@ class TestUses:
 class TestNames:
     def test_an_unknown_name_lists_those_there_are(self) -> None:
         with pytest.raises(
-            UnknownKindError, match="attention is one of trajectory, joint, divided, window; not 'axial'"
+            UnknownKindError, match="`attention` must be one of trajectory, joint, divided, window; not 'axial'"
         ):
             ModelConfig.from_dict({"attention": "axial"})
-        with pytest.raises(UnknownKindError, match=r"attend.kind is one of exact, .*, sharp; not 'linear'"):
-            ModelConfig.from_dict({"attend": {"kind": "linear"}})
+        with pytest.raises(UnknownKindError, match=r"`kernel.kind` must be one of exact, .*, sharp; not 'linear'"):
+            ModelConfig.from_dict({"kernel": {"kind": "linear"}})
 
     def test_a_name_is_given_once_but_a_notebook_cell_runs_again(self) -> None:
         register_scheme("window")(WindowAttention)
-        with pytest.raises(ValueError, match=r"attention 'joint' is already registered: motionformer.attention.joint"):
+        with pytest.raises(ValueError, match=r"'joint' is already registered: motionformer.attention.divided"):
             register_scheme("joint")(WindowAttention)
 
     def test_only_schemes_are_schemes(self) -> None:
@@ -277,9 +345,9 @@ class TestPlugins:
     @pytest.fixture(autouse=True)
     def _anew(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.syspath_prepend(tmp_path)
-        contract.load_plugins.cache_clear()
+        contract._load_plugins.cache_clear()
         yield
-        contract.load_plugins.cache_clear()
+        contract._load_plugins.cache_clear()
         sys.modules.pop("my_scheme", None)
 
     def test_a_module_named_in_the_environment_is_imported(

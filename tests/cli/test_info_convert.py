@@ -42,7 +42,7 @@ class TestInfo:
         assert out["tokens"] == 513
         assert out["config"]["input"]["frames"] == 16
         fewer = json.loads(run("info", "motionformer-tiny", "--kernel", "orthoformer", "--prototypes", "9", "--json"))
-        assert fewer["config"]["attend"]["num_prototypes"] == 9
+        assert fewer["config"]["kernel"]["num_prototypes"] == 9
 
     def test_released_names_need_no_download(self) -> None:
         out = json.loads(run("info", "ek_motionformer_224_16x4", "--json"))

@@ -17,7 +17,7 @@ from motionformer.errors import ExportError
 from motionformer.export import FORMATS, export_model
 from motionformer.export.formats import METADATA, Run
 from motionformer.export.write import _compare
-from motionformer.models import AttendConfig, Motionformer
+from motionformer.models import KernelConfig, Motionformer
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,21 +36,21 @@ import json, sys
 from pathlib import Path
 import numpy, torch
 from motionformer.export import export_model
-from motionformer.models import AttendConfig
+from motionformer.models import KernelConfig
 from tests.export.test_export import small
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 folder = Path(sys.argv[1])
-few = AttendConfig("orthoformer", 3)
-every_option = AttendConfig(
+few = KernelConfig("orthoformer", 3)
+every_option = KernelConfig(
     "orthoformer", 3, shared=False, candidates="queries+keys", subsample=2, refine=True, ridge=0.01
 )
 kinds = {
     "trajectory": ("motionformer-tiny", {}),
-    "orthoformer": ("motionformer-tiny", {"attend": few}),
-    "every_option": ("motionformer-tiny", {"attend": every_option}),
-    "nystrom": ("joint-tiny", {"attend": AttendConfig("nystrom", 4)}),
+    "orthoformer": ("motionformer-tiny", {"kernel": few}),
+    "every_option": ("motionformer-tiny", {"kernel": every_option}),
+    "nystrom": ("joint-tiny", {"kernel": KernelConfig("nystrom", 4)}),
     "divided": ("divided-tiny", {"readout": "motion"}),
 }
 reports = {}
@@ -98,7 +98,7 @@ def test_onnxruntime_agrees_at_any_batch(kind: str, exported: Path) -> None:
 
 
 def test_what_onnx_cannot_say_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    model = small("joint-tiny", attend=AttendConfig("orthoformer", 2, refine=True, ridge=0.01))
+    model = small("joint-tiny", kernel=KernelConfig("orthoformer", 2, refine=True, ridge=0.01))
     with pytest.raises(ExportError, match=r"`ridge` solves linear systems.*export it as \.pt2"):
         export_model(model, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ CLIPS = torch.randn(3, 3, 4, 16, 24, generator=torch.Generator().manual_seed(0))
 @pytest.mark.parametrize("attention", ["trajectory", "joint", "divided"])
 def test_equal_to_the_models_own(attention: str) -> None:
     model = make_model(attention=attention)
-    tokens, grid = model.features(CLIPS)
+    tokens, grid = model.forward_features(CLIPS), model.tokens.grid(CLIPS)
     found = {what: FeatureExtractor(model, what=what).encode(CLIPS) for what in ("class", "pooled", "tokens")}
     assert torch.equal(found["class"], tokens[:, 0])
     assert torch.equal(found["tokens"], tokens[:, 1:].reshape(3, *grid, 24))
@@ -55,7 +55,8 @@ def test_segments(model: Motionformer, clip: Path) -> None:
     with open_video(clip) as video:
         for start, values in zip((0, 12, 24, 28), found.values, strict=True):
             frames = video.read([start + i for i in (1, 4, 7, 10)])  # the middles of four equal parts
-            tokens, grid = model.features(next(reader.crop(reader.resize(frames)))[None])
+            view = next(reader.crop(reader.resize(frames)))[None]
+            tokens, grid = model.forward_features(view), model.tokens.grid(view)
             np.testing.assert_allclose(values, tokens[0, 1:].reshape(*grid, 24).detach(), atol=1e-5)
 
 

@@ -115,7 +115,7 @@ def test_load_model_sets_it_for_the_authors_files_and_an_option_overrules() -> N
 def test_an_unknown_protocol_lists_the_known_ones(run_python: Callable[[str], str]) -> None:
     call = f"import motionformer; motionformer.load_model({str(PARITY / 'tiny_official.pyth')!r}, protocol='exact')"
     said = run_python(f"try:\n    {call}\nexcept ValueError as error:\n    print(error)")
-    assert "`protocol` is one of uniform, released; not 'exact'" in said
+    assert "`protocol` must be one of uniform, released; not 'exact'" in said
 
 
 def test_it_stays_with_a_saved_model(tmp_path: Path) -> None:

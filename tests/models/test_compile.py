@@ -7,19 +7,19 @@ import pytest
 TINY = """
 import torch
 from motionformer import create_model
-from motionformer.models import AttendConfig
+from motionformer.models import KernelConfig
 torch.manual_seed(0)
 torch.set_num_threads(1)
-few = AttendConfig("orthoformer", num_prototypes=8)
-better = AttendConfig("orthoformer", 8, refine=True, ridge=0.01)
+few = KernelConfig("orthoformer", num_prototypes=8)
+better = KernelConfig("orthoformer", 8, refine=True, ridge=0.01)
 clip = torch.randn(2, 3, 8, 48, 48)
 models = {
     "exact": create_model("motionformer-tiny", depth=1),
     "chunked": create_model("motionformer-tiny", depth=1, chunk_size=50),
-    "orthoformer": create_model("motionformer-tiny", depth=1, attend=few),
-    "improved": create_model("motionformer-tiny", depth=1, attend=better),
-    "nystrom": create_model("motionformer-tiny", depth=1, attend=AttendConfig("nystrom", num_prototypes=8)),
-    "performer": create_model("motionformer-tiny", depth=1, attend="performer"),
+    "orthoformer": create_model("motionformer-tiny", depth=1, kernel=few),
+    "improved": create_model("motionformer-tiny", depth=1, kernel=better),
+    "nystrom": create_model("motionformer-tiny", depth=1, kernel=KernelConfig("nystrom", num_prototypes=8)),
+    "performer": create_model("motionformer-tiny", depth=1, kernel="performer"),
     "joint": create_model("joint-tiny", depth=1),
     "divided": create_model("divided-tiny", depth=1),
 }

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from motionformer import create_model
-from motionformer.models import AttendConfig, model_config
+from motionformer.models import KernelConfig, model_config
 from motionformer.models.costs import measure, paper_macs, released_parameters
 
 PAPER = [
@@ -50,8 +50,8 @@ def test_joint_and_divided_do_just_what_the_paper_counts() -> None:
 
 def test_data_free_count_equals_a_real_run() -> None:
     """Without fused attention, which torch's own counter does not see on a CPU: prototypes instead."""
-    config = model_config("motionformer-tiny", attend="performer")
-    model = create_model("motionformer-tiny", attend="performer").eval()
+    config = model_config("motionformer-tiny", kernel="performer")
+    model = create_model("motionformer-tiny", kernel="performer").eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(torch.zeros(3, 3, 8, 48, 48))
     norms = 5 * 9 * 145 * 96 * 3
@@ -93,27 +93,27 @@ def test_memory_is_what_the_allocator_sees() -> None:
 
 @pytest.mark.parametrize("name", ["joint-tiny", "divided-tiny"])
 @pytest.mark.parametrize(
-    "attend",
+    "kernel",
     [
-        AttendConfig("performer"),
-        AttendConfig("nystrom", 16),
-        AttendConfig("nystrom", 1000),
-        AttendConfig("orthoformer", 16),
-        AttendConfig("orthoformer", 1000),  # more than there are tokens
-        AttendConfig("orthoformer", 16, choice="random"),
-        AttendConfig("orthoformer", 16, candidates="queries+keys"),
-        AttendConfig("orthoformer", 8, subsample=2),
+        KernelConfig("performer"),
+        KernelConfig("nystrom", 16),
+        KernelConfig("nystrom", 1000),
+        KernelConfig("orthoformer", 16),
+        KernelConfig("orthoformer", 1000),  # more than there are tokens
+        KernelConfig("orthoformer", 16, choice="random"),
+        KernelConfig("orthoformer", 16, candidates="queries+keys"),
+        KernelConfig("orthoformer", 8, subsample=2),
     ],
     ids=str,
 )
-def test_approximations_do_what_is_counted(name: str, attend: AttendConfig) -> None:
-    config = model_config(name, attend=attend)
+def test_approximations_do_what_is_counted(name: str, kernel: KernelConfig) -> None:
+    config = model_config(name, kernel=kernel)
     assert measure(config).macs == pytest.approx(paper_macs(config), rel=1e-6)
 
 
 def test_a_search_that_is_not_made_costs_nothing() -> None:
     greedy, random, few = (
-        paper_macs(model_config("motionformer-base", attend=AttendConfig("orthoformer", 128, **changes)))
+        paper_macs(model_config("motionformer-base", kernel=KernelConfig("orthoformer", 128, **changes)))
         for changes in ({}, {"choice": "random"}, {"subsample": 4})
     )
     tokens = 8 * 14 * 14
@@ -123,7 +123,7 @@ def test_a_search_that_is_not_made_costs_nothing() -> None:
 
 def test_the_improved_orthoformer_costs_more_than_the_plain_one() -> None:
     plain, refined, ridged = (
-        paper_macs(model_config("joint-tiny", attend=AttendConfig("orthoformer", 16, **changes)))
+        paper_macs(model_config("joint-tiny", kernel=KernelConfig("orthoformer", 16, **changes)))
         for changes in ({}, {"refine": True}, {"ridge": 0.01})
     )
     n, r, c, heads = 145, 16, 96, 4
@@ -163,7 +163,7 @@ class Kernel(AttentionKernel):
 class Searching(JointAttention):
     @classmethod
     def from_config(cls, config):
-        return super().from_config(config, attend=OrthoformerAttention(16))
+        return super().from_config(config, kernel=OrthoformerAttention(16))
 """
 
 
@@ -172,7 +172,7 @@ def test_a_new_scheme_or_kernel_reports_no_others_cost(run_python: Callable[[str
         NEW
         + """
 tiny = model_config("joint-tiny")
-for config in (replace(tiny, attention="mine"), replace(tiny, attend=replace(tiny.attend, kind="mean"))):
+for config in (replace(tiny, attention="mine"), replace(tiny, kernel=replace(tiny.kernel, kind="mean"))):
     try:
         print("counted", paper_macs(config))
     except MotionformerError as error:
@@ -181,7 +181,7 @@ mine = measure(replace(tiny, attention="mine")).macs
 n, c, p = 145, 96, 3 * 2 * 8 * 8
 print(mine == 144 * p * c + 4 * (n * c * c + 8 * n * c * c + 3 * 5 * n * c) + 5 * n * c + c * 8)
 print(measure(replace(tiny, attention="searching")).macs
-      == measure(model_config("joint-tiny", attend=replace(tiny.attend, kind="orthoformer", num_prototypes=16))).macs)
+      == measure(model_config("joint-tiny", kernel=replace(tiny.kernel, kind="orthoformer", num_prototypes=16))).macs)
 Mine.macs = lambda self, frames, patches, prefix: (frames * patches + prefix) * (96 * 96 + 5 * 96)
 print(paper_macs(replace(tiny, attention="mine")) == mine)
 """

@@ -3,18 +3,28 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from motionformer import ModelConfig, Motionformer, create_model
+from motionformer import (
+    ModelConfig,
+    Motionformer,
+    create_model,
+    list_models,
+    list_weights,
+    load_model,
+    record_attention,
+)
 from motionformer.errors import ClipSizeError, UnknownModelError
-from motionformer.models import VARIANTS, AttendConfig, model_config
+from motionformer.models import VARIANTS, KernelConfig, model_config
 from motionformer.models.block import StochasticDepth
 from motionformer.models.tokens import JointPositions, SeparatePositions, Tokens, resize_space, resize_time
 from motionformer.models.variants import adapt_config
+from motionformer.weights import RELEASED, load_model_with_report
 from tests.literal.trajectory import literal_model
 
 
@@ -90,7 +100,7 @@ class TestModel:
         for name in ("motionformer-tiny", "joint-tiny", "divided-tiny"):
             model = create_model(name, hidden_head=True, depth=2)
             nn.init.normal_(model.positions.time)
-            tokens, _ = model.features(clip())  # all tokens: the class token alone does not use the last patch queries
+            tokens = model.forward_features(clip())  # not the class token alone: it does not use the last queries
             model.head(tokens.mean(dim=1)).square().sum().backward()
             for parameter_name, parameter in model.named_parameters():
                 assert parameter.grad is not None, parameter_name
@@ -108,7 +118,7 @@ class TestModel:
     def test_features_only(self) -> None:
         model = create_model("motionformer-tiny", num_classes=0)
         assert model(clip()).shape == (2, 96)
-        tokens, grid = model.features(clip())
+        tokens, grid = model.forward_features(clip()), model.tokens.grid(clip())
         assert tokens.shape == (2, 1 + math.prod(grid), 96)
 
     @pytest.mark.parametrize("prefix", [0, 3])
@@ -144,7 +154,7 @@ class TestModel:
 
     @pytest.mark.parametrize("kind", ["exact", "norm_st", "orthoformer", "nystrom", "performer"])
     def test_every_attend_trains(self, kind: str) -> None:
-        model = create_model("motionformer-tiny", depth=1, attend=AttendConfig(kind, num_prototypes=8))  # type: ignore[arg-type]
+        model = create_model("motionformer-tiny", depth=1, kernel=KernelConfig(kind, num_prototypes=8))  # type: ignore[arg-type]
         model(clip()).sum().backward()
         assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
 
@@ -190,11 +200,11 @@ class TestConfig:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"tubelet": 0}, "tubelet is 0; it must be at least 1"),
-            ({"patch": -8}, "patch is -8; it must be at least 1"),
-            ({"frames": -8}, "frames -8 is no multiple of 2; 2 would be"),
-            ({"num_classes": -3}, "num_classes is -3; it cannot be below 0"),
-            ({"num_classes": {"verb": -1, "noun": 2}}, "it cannot be below 0"),
+            ({"tubelet": 0}, r"`tubelet` \(0\) must be at least 1"),
+            ({"patch": -8}, r"`patch` \(-8\) must be at least 1"),
+            ({"frames": -8}, r"`frames` \(-8\) must be a multiple of 2, such as 2\."),
+            ({"num_classes": -3}, r"`num_classes` \(-3\) must not be negative"),
+            ({"num_classes": {"verb": -1, "noun": 2}}, "must not be negative"),
         ],
     )
     def test_numbers_that_count_nothing_are_refused(self, changes: dict[str, Any], message: str) -> None:
@@ -210,7 +220,7 @@ class TestConfig:
 
     @pytest.mark.parametrize("classes", [3, 0, {"verb": 2, "noun": 2}])
     def test_labels_of_other_classes_are_refused(self, classes: int | dict[str, int]) -> None:
-        with pytest.raises(ValueError, match="2 labels do not name"):
+        with pytest.raises(ValueError, match=r"2 labels for .* classes"):
             create_model("motionformer-tiny", num_classes=classes, labels=("jump", "run"))
 
     def test_unknown_keys_are_named(self) -> None:
@@ -223,7 +233,7 @@ class TestConfig:
         out = run_python(
             """
 from motionformer import create_model
-wrong = {"attention": "axial", "attend": "linear", "positions": "none", "time": "max", "readout": "mean"}
+wrong = {"attention": "axial", "kernel": "linear", "positions": "none", "time": "max", "readout": "mean"}
 for key, value in wrong.items():
     try:
         create_model("motionformer-tiny", **{key: value})
@@ -231,21 +241,21 @@ for key, value in wrong.items():
         print(error)
 """
         )
-        assert "attention is one of trajectory, joint, divided; not 'axial'." in out
-        assert "attend.kind is one of exact, norm_st, orthoformer, nystrom, performer; not 'linear'." in out
-        assert "positions is one of separate, joint" in out
-        assert "time is one of attention, average" in out
-        assert "readout is one of class, motion; not 'mean'." in out
+        assert "`attention` must be one of trajectory, joint, divided; not 'axial'." in out
+        assert "`kernel.kind` must be one of exact, norm_st, orthoformer, nystrom, performer; not 'linear'." in out
+        assert "`positions` must be one of separate, joint" in out
+        assert "`time` must be one of attention, average" in out
+        assert "`readout` must be one of class, motion; not 'mean'." in out
 
     def test_unknown_models_get_a_hint(self) -> None:
         with pytest.raises(UnknownModelError, match="Did you mean 'motionformer-tiny'"):
             model_config("motionformer-tyni")
 
     def test_overrides(self) -> None:
-        config = model_config("Motionformer_Tiny", frames=16, size=(32, 64), num_classes=3, attend="nystrom")
+        config = model_config("Motionformer_Tiny", frames=16, size=(32, 64), num_classes=3, kernel="nystrom")
         assert config.grid == (8, 4, 8)
         assert config.num_classes == 3
-        assert config.attend.kind == "nystrom"
+        assert config.kernel.kind == "nystrom"
 
     def test_seeds_decide_the_weights(self) -> None:
         states = []
@@ -269,11 +279,59 @@ def test_every_gradient_has_memory_of_its_own(name: str, batch: int) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"size": 13}, "height 13 is no multiple of 8; 8 or 16"),
-        ({"size": (16, 5)}, "width 5 is no multiple of 8; 8 would"),
-        ({"frames": 3}, "frames 3 is no multiple of 2; 2 or 4"),
+        ({"size": 13}, r"`height` \(13\) must be a multiple of 8, such as 8 or 16"),
+        ({"size": (16, 5)}, r"`width` \(5\) must be a multiple of 8, such as 8\."),
+        ({"frames": 3}, r"`frames` \(3\) must be a multiple of 2, such as 2 or 4"),
     ],
 )
 def test_a_clip_that_would_be_cut_off_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ClipSizeError, match=message):
         create_model("motionformer-tiny", **change)
+
+
+class TestTimmHabits:
+    def test_forward_features_are_what_the_head_reads(self) -> None:
+        model = create_model("motionformer-tiny").eval()
+        x = clip()
+        tokens = model.forward_features(x)
+        assert torch.equal(model.head(model.readout(tokens, model.tokens.grid(x))), model(x))
+
+    def test_another_classifier(self, tmp_path: Path) -> None:
+        model = create_model("motionformer-tiny", hidden_head=True).double().eval()
+        before = model.state_dict()
+        model.reset_classifier(2, labels=["left", "right"])
+        assert model(clip().double()).shape == (2, 2)
+        after = model.state_dict()
+        kept = [name for name in before if not name.startswith("head.classifier")]
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in kept)
+        assert after["head.classifier.weight"].dtype == torch.float64
+        assert 0.01 < after["head.classifier.weight"].std() < 0.03
+        assert not after["head.classifier.bias"].any()
+        assert not model.head.training
+        model.float().save_pretrained(tmp_path)
+        assert load_model(tmp_path).config.labels == ("left", "right")
+        model.reset_classifier({"verb": 3, "noun": 4})
+        assert {name: logits.shape[1] for name, logits in model(clip()).items()} == {"verb": 3, "noun": 4}
+        assert model.config.labels is None
+        model.reset_classifier(0)
+        assert model(clip()).shape == (2, 96)
+        with pytest.raises(ValueError, match="1 labels for 2 classes"):
+            model.reset_classifier(2, labels=["left"])
+
+    def test_names(self) -> None:
+        assert list_models() == sorted(VARIANTS)
+        assert list_models("*-tiny") == ["divided-tiny", "joint-tiny", "motionformer-tiny"]
+        assert list_models("nothing*") == []
+        assert list_weights() == ["motion-tiny", *RELEASED]
+        assert list_weights("ek_*") == [name for name in RELEASED if name.startswith("ek_")]
+
+    def test_short_texts_of_results(self) -> None:
+        model, report = load_model_with_report("motion-tiny", num_classes=3)
+        assert repr(report) == "LoadReport('motion-tiny': 76 tensors loaded, 0 resized, 2 reset, 0 dropped)"
+        assert repr(model.training_data.train) == "VideoSet(1 videos)"  # the benchmark, by its parameters
+        with record_attention(model) as records, torch.no_grad():
+            assert repr(records["blocks.0.attn"]) == "LayerRecord(space=None, prefix=None, time=None)"
+            model(clip(b=1))
+            text = "LayerRecord(space=[1, 4, 144, 4, 36], prefix=[1, 4, 1, 1, 145], time=[1, 4, 144, 4])"
+            assert repr(records["blocks.0.attn"]) == text

@@ -12,9 +12,8 @@ from torch import Tensor
 from motionformer import Motionformer, record_attention
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import build_block
-from motionformer.weights.fit import fit_tensors
-from motionformer.weights.released import convert_released, infer_config
-from motionformer.weights.report import LoadReport
+from motionformer.weights.fit import LoadReport, fit_tensors
+from motionformer.weights.released import _convert_tensors, _infer_config
 from tests.parity_files import PARITY, close
 
 MODELS: dict[str, dict[str, Any]] = json.loads((PARITY / "fixtures.json").read_text())["models"]
@@ -33,11 +32,11 @@ def load(name: str) -> tuple[Motionformer, dict[str, Tensor]]:
         "HEAD_ACT": spec["head_act"],
         "DROP_PATH": 0.0,
     }
-    config = infer_config(state, {"VIT": vit, "DATA": {"TRAIN_CROP_SIZE": spec["img_size"]}})
+    config = _infer_config(state, {"VIT": vit, "DATA": {"TRAIN_CROP_SIZE": spec["img_size"]}})
     model = Motionformer(config).eval()
-    tensors, _ = convert_released(state, config)
+    tensors, _ = _convert_tensors(state, config)
     if "performer_projection" in file:
-        tensors |= {f"blocks.{i}.attn.attend.projection": file["performer_projection"] for i in range(config.depth)}
+        tensors |= {f"blocks.{i}.attn.kernel.projection": file["performer_projection"] for i in range(config.depth)}
     fit_tensors(model, tensors, (config.grid[0], *(config.position_grid or config.grid[1:])), LoadReport(name))
     return model, file
 
@@ -111,7 +110,7 @@ def ours_and_theirs(
 ) -> list[tuple[str, tuple[Tensor, Tensor]]]:
     """Each tensor of the release that our model carries, beside ours."""
     released = {key.removeprefix(prefix): value for key, value in grads.items() if key.startswith(prefix)}
-    expected, _ = convert_released(released, model.config)
+    expected, _ = _convert_tensors(released, model.config)
     ours = {name: pick(parameter) for name, parameter in model.named_parameters()}
     assert ours.keys() == expected.keys()
     return [(name, (ours[name], expected[name])) for name in ours]

@@ -4,14 +4,16 @@ import pytest
 import torch
 
 from motionformer import create_model
-from motionformer.models.tokens import JointPositions, Positions, SeparatePositions
+from motionformer.models.tokens import JointPositions, SeparatePositions
 
 LONGER = [0.0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3.0]  # frames 0 1 2 3 for eight; the ends stay
 SHORTER = [0.5, 2.5]  # for two
 BETWEEN = [1 / 6, 1.5, 2 + 5 / 6]  # for three
 
 
-def positions_of_frame_numbers(kind: type[SeparatePositions] | type[JointPositions]) -> Positions:
+def positions_of_frame_numbers(
+    kind: type[SeparatePositions] | type[JointPositions],
+) -> SeparatePositions | JointPositions:
     """Four frames of 2 × 3 places: what is added to a token is the number of its frame, and 100 times its place."""
     made = kind(1, (4, 2, 3), 1)
     frames, places = torch.arange(4.0), 100 * torch.arange(6.0)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from motionformer import create_model
-from motionformer.models.head import GAIN, ClassReadout, MotionReadout, motion_weights
+from motionformer.models.head import _GAIN, ClassReadout, MotionReadout, _motion_weights
 
 
 def spot_tokens(grid: tuple[int, int, int], velocity: tuple[float, float], p: int = 1) -> Tensor:
@@ -31,7 +31,7 @@ def test_the_class_token_or_the_mean() -> None:
 
 def test_weights_are_centred_along_time_and_space_and_of_size_one() -> None:
     f, h, w = grid = (4, 5, 3)
-    for weights in motion_weights(grid) * f * h * w:
+    for weights in _motion_weights(grid) * f * h * w:
         cube = weights.reshape(grid)
         torch.testing.assert_close(cube.mean(dim=0), torch.zeros(h, w), atol=1e-6, rtol=0)  # standing still is nothing
         torch.testing.assert_close(cube.mean(dim=(1, 2)), torch.zeros(f), atol=1e-6, rtol=0)  # so is a change of light
@@ -45,7 +45,7 @@ def test_weights_are_centred_along_time_and_space_and_of_size_one() -> None:
 def test_the_sign_says_where_a_spot_goes(velocity: tuple[float, float], signs: tuple[int, int]) -> None:
     found = moments((4, 7, 7), velocity)
     for value, sign in zip(found, signs, strict=True):
-        assert value * sign > 0.1 * GAIN if sign else abs(value) < 1e-5
+        assert value * sign > 0.1 * _GAIN if sign else abs(value) < 1e-5
 
 
 def test_the_same_motion_gives_the_same_at_any_size() -> None:

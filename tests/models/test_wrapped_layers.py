@@ -13,14 +13,14 @@ from torch.nn.utils import parametrize, prune
 from motionformer import DividedAttention, JointAttention, Motionformer, TrajectoryAttention, create_model
 from motionformer.attention import OrthoformerAttention, record_attention
 from motionformer.inference.overlap import model_fingerprint
-from motionformer.models import AttendConfig
+from motionformer.models import KernelConfig
 
-FEW = AttendConfig("orthoformer", num_prototypes=8)
+FEW = KernelConfig("orthoformer", num_prototypes=8)
 SMALL: dict[str, Any] = {"depth": 2, "readout": "motion"}  # which reads patch tokens too: no layer goes unused
 MODELS: dict[str, Callable[[], Motionformer]] = {
     "trajectory": lambda: create_model("motionformer-tiny", **SMALL),
     "released": lambda: create_model("motionformer-tiny", **SMALL, project_values=False),
-    "orthoformer": lambda: create_model("motionformer-tiny", **SMALL, attend=FEW),
+    "orthoformer": lambda: create_model("motionformer-tiny", **SMALL, kernel=FEW),
     "joint": lambda: create_model("joint-tiny", **SMALL),
     "divided": lambda: create_model("divided-tiny", **SMALL),
 }
@@ -183,9 +183,9 @@ def test_dynamic_quantisation(name: str) -> None:
     assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.9
 
 
-@pytest.mark.parametrize("attend", [None, OrthoformerAttention(8)], ids=["exact", "orthoformer"])
-def test_recorded_weights_are_those_of_the_wrapped_layers(attend: OrthoformerAttention | None) -> None:
-    layer = TrajectoryAttention(32, 4, attend=attend).eval()
+@pytest.mark.parametrize("kernel", [None, OrthoformerAttention(8)], ids=["exact", "orthoformer"])
+def test_recorded_weights_are_those_of_the_wrapped_layers(kernel: OrthoformerAttention | None) -> None:
+    layer = TrajectoryAttention(32, 4, kernel=kernel).eval()
     x = torch.randn(2, 1 + 4 * 9, 32)
     with torch.no_grad(), record_attention(layer) as records:
         layer(x, 4)

@@ -91,7 +91,7 @@ def test_the_start_exists_and_is_of_the_same_kind(name: str) -> None:
         assert config.attention != "trajectory" or not config.project_values
     elif start.startswith("runs/"):
         source = load(start.removeprefix("runs/").removesuffix("/model"))[1]
-        same = ("dim", "depth", "attention", "attend", "time", "positions", "tubelet", "project_values")
+        same = ("dim", "depth", "attention", "kernel", "time", "positions", "tubelet", "project_values")
         assert [getattr(source, field) for field in same] == [getattr(config, field) for field in same]
     else:
         assert re.fullmatch(r"google/vit-(base|large)-patch16-224", start)
@@ -219,14 +219,19 @@ def settled(recipe: Recipe) -> dict[str, Any]:
     return dict(sorted(old.items()))
 
 
+def of_0_1(settled: dict[str, Any]) -> dict[str, Any]:
+    """The same under the keys of 0.1, which are still read."""
+    return {key.replace("model.changes.kernel", "model.changes.attend"): value for key, value in settled.items()}
+
+
 def test_a_row_is_what_its_file_was() -> None:
     """Before families each recipe was a file of its own. Run folders compare these values, so they stay."""
     for name, values in json.loads((HERE / "files.json").read_text()).items():
-        assert settled(load(name)[0]) == values
+        assert of_0_1(settled(load(name)[0])) == values
     digests = json.loads((HERE / "digests.json").read_text())
     assert len(digests) == 99
     for name, digest in digests.items():
-        text = json.dumps(settled(load(name)[0]), sort_keys=True)
+        text = json.dumps(of_0_1(settled(load(name)[0])), sort_keys=True)
         assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest, name
 
 
@@ -265,7 +270,7 @@ def test_a_name_that_is_none(name: str | Path, hint: str) -> None:
 FAMILY = """
 dataset: Mine
 note: of all
-settings: {epochs: 3, model: {variant: joint-tiny, changes: {attend: {kind: nystrom, num_prototypes: 9}}}}
+settings: {epochs: 3, model: {variant: joint-tiny, changes: {kernel: {kind: nystrom, num_prototypes: 9}}}}
 rows:
   one: {what: a, paper: none, expected: none, gmacs: 1, note: of one}
   two: {like: one, what: b, paper: none, expected: none, gmacs: 2, ran: all, note: of two, overrides: OVERRIDES}
@@ -273,14 +278,14 @@ rows:
 
 
 def test_a_row_overrides_the_row_it_is_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = "{epochs: 4, model.changes.attend: {num_prototypes: 5}, model.changes.input.stride: 2}"
+    changes = "{epochs: 4, model.changes.kernel: {num_prototypes: 5}, model.changes.input.stride: 2}"
     (tmp_path / "mine.yaml").write_text(FAMILY.replace("OVERRIDES", changes), encoding="utf-8")
     monkeypatch.setattr(families, "_FOLDERS", (tmp_path / "none", tmp_path))
     rows = recipe_rows("mine")
     one, two = load_recipe("mine/one"), load_recipe("mine/two", ["seed=3"])
     assert (one.name, one.epochs, two.epochs, two.seed) == ("mine/one", 3, 4, 3)
-    assert one.model.changes == {"attend": {"kind": "nystrom", "num_prototypes": 9}}
-    assert two.model.changes == {"attend": {"kind": "nystrom", "num_prototypes": 5}, "input": {"stride": 2}}
+    assert one.model.changes == {"kernel": {"kind": "nystrom", "num_prototypes": 9}}
+    assert two.model.changes == {"kernel": {"kind": "nystrom", "num_prototypes": 5}, "input": {"stride": 2}}
     assert two.model.variant == "joint-tiny"
     assert rows["mine/two"].notes == ("of all", "of one", "of two")
     assert (rows["mine/one"].ran[:7], rows["mine/two"].ran) == ("nothing", "all")

@@ -9,8 +9,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from motionformer.errors import TraceError
-from motionformer.models import AttendConfig, Motionformer, create_model
-from motionformer.trace.maps import LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
+from motionformer.models import KernelConfig, Motionformer, create_model
+from motionformer.trace.maps import _LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
 
 TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
 
@@ -37,7 +37,7 @@ def inputs_of(*modules: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def layer_of(model: Motionformer, x: Tensor, number: int = 1) -> LayerAttention:
+def layer_of(model: Motionformer, x: Tensor, number: int = 1) -> _LayerAttention:
     return dict(walk_layers(model, x, (number,)))[number]
 
 
@@ -94,7 +94,7 @@ class TestSchemes:
     @pytest.mark.parametrize("kind", ["norm_st", "orthoformer", "nystrom", "performer"])
     @pytest.mark.parametrize("scheme", TINY)
     def test_any_attend_can_be_looked_at(self, scheme: str, kind: str) -> None:
-        model = make(scheme, attend=AttendConfig(kind, choice="segments", num_prototypes=4, num_features=16))
+        model = make(scheme, kernel=KernelConfig(kind, choice="segments", num_prototypes=4, num_features=16))
         row = layer_of(model, clip()).row(7)
         assert row.shape == (3, 37)
         assert row.isfinite().all()

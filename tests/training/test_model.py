@@ -17,7 +17,7 @@ from motionformer.models.variants import create_model, model_config
 from motionformer.training.model import build_config, build_model
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.video import Clock
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.image import read_image_weights
 from tests.weights.test_image import timm_weights
 
 NAMES = ("left", "right", "up")
@@ -32,16 +32,16 @@ def build(recipe: Recipe, names: tuple[str, ...] = NAMES) -> Motionformer:
 
 
 def test_changes_reach_every_depth_and_leave_the_rest() -> None:
-    changes = {"depth": 2, "input": {"stride": 8}, "attend": {"kind": "orthoformer", "num_prototypes": 16}}
+    changes = {"depth": 2, "input": {"stride": 8}, "kernel": {"kind": "orthoformer", "num_prototypes": 16}}
     config = build_config(recipe_of(changes=changes), 3, NAMES)
     tiny = model_config("motionformer-tiny")
-    assert (config.depth, config.input.stride, config.attend.kind, config.attend.num_prototypes) == (
+    assert (config.depth, config.input.stride, config.kernel.kind, config.kernel.num_prototypes) == (
         2,
         8,
         "orthoformer",
         16,
     )
-    assert (config.dim, config.input.frames, config.attend.choice) == (tiny.dim, tiny.input.frames, "orthogonal")
+    assert (config.dim, config.input.frames, config.kernel.choice) == (tiny.dim, tiny.input.frames, "orthogonal")
     assert (config.num_classes, config.labels, config.source) == (3, NAMES, None)
 
 
@@ -70,8 +70,8 @@ def test_several_tasks_have_no_single_list_of_labels() -> None:
         ({"input": 5}, "model.changes.input is a group of keys"),
         ({"depth": {"x": 1}}, "model.changes.depth is one value"),
         ({"num_classes": 7}, "num_classes follows from the data"),
-        ({"input": {"frames": 7}}, "model.changes: frames 7 is no multiple of 2; 6 or 8"),
-        ({"input": {"width": 50}}, "model.changes: width 50 is no multiple of 8; 48 or 56"),
+        ({"input": {"frames": 7}}, "model.changes: `frames` \\(7\\) must be a multiple of 2, such as 6 or 8"),
+        ({"input": {"width": 50}}, "model.changes: `width` \\(50\\) must be a multiple of 8, such as 48 or 56"),
         ({"num_heads": 5}, "do not make a model: .*96.*5"),
     ],
 )

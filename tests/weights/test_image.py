@@ -12,8 +12,7 @@ from torch import Tensor
 from motionformer import from_image_weights, load_model
 from motionformer.errors import CheckpointError
 from motionformer.finetune.options import initial_model_config
-from motionformer.weights.image import inflate, resize_kernel
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.image import _inflate, _resize_kernel, read_image_weights
 
 DIM, DEPTH, PATCH, SIDE = 64, 2, 8, 4
 
@@ -128,7 +127,7 @@ def test_a_still_clip_gives_the_image_models_features(family: str, inflation: st
     with torch.no_grad():
         found = model.eval()(image[:, :, None].repeat(1, 1, 2, 1, 1))
     torch.testing.assert_close(found, image_transformer(weights, image), atol=1e-4, rtol=1e-3)
-    assert any(reason == "no place in a video model" for reason in report.dropped.values())
+    assert any(reason == "not used by a video model" for reason in report.dropped.values())
     assert model.config.input.mean[0] == (0.485 if "v2" in family else 0.5)
 
 
@@ -188,10 +187,10 @@ def test_joint_positions_repeat_the_image_table(tmp_path: Path) -> None:
 
 def test_inflation() -> None:
     kernel = torch.randn(4, 3, 2, 2)
-    assert torch.equal(inflate(kernel, 2, "central")[:, :, 1], kernel)
-    assert inflate(kernel, 2, "central")[:, :, 0].abs().sum() == 0
-    assert torch.equal(inflate(kernel, 3, "central")[:, :, 1], kernel)
-    torch.testing.assert_close(inflate(kernel, 3, "average").sum(dim=2), kernel)
+    assert torch.equal(_inflate(kernel, 2, "central")[:, :, 1], kernel)
+    assert _inflate(kernel, 2, "central")[:, :, 0].abs().sum() == 0
+    assert torch.equal(_inflate(kernel, 3, "central")[:, :, 1], kernel)
+    torch.testing.assert_close(_inflate(kernel, 3, "average").sum(dim=2), kernel)
 
 
 @pytest.mark.parametrize("patch", [6, 12, 16])
@@ -199,7 +198,7 @@ def test_another_patch_size_answers_resized_patches_alike(patch: int, tmp_path: 
     kernel = torch.randn(5, 3, 8, 8)
     smooth = F.interpolate(torch.randn(7, 3, 3, 3), size=(8, 8), mode="bicubic")
     larger = F.interpolate(smooth, size=(patch, patch), mode="bilinear", antialias=patch < 8)
-    found = F.conv2d(larger, resize_kernel(kernel, patch)).flatten(1)
+    found = F.conv2d(larger, _resize_kernel(kernel, patch)).flatten(1)
     expected = F.conv2d(smooth, kernel).flatten(1)
     error = (found - expected).norm() / expected.norm()
     assert error < (1e-4 if patch > 8 else 0.25)  # enlarging loses nothing, shrinking loses detail
@@ -216,7 +215,7 @@ def test_wrong_files(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="tensor 'pos_embed' is missing"):
         read_image_weights(tmp_path / "x.pth")
     torch.save(timm_weights(), tmp_path / "y.pth")
-    with pytest.raises(CheckpointError, match="these are image weights: start a video model from them"):
+    with pytest.raises(CheckpointError, match="these are image weights: initialise a video model from them"):
         load_model(tmp_path / "y.pth")
 
 
@@ -256,14 +255,14 @@ def test_a_folder_says_how_many_heads_there_are(tmp_path: Path) -> None:
 def test_heads_are_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.weights.test_image.DIM", 96)
     save_file(timm_weights(), tmp_path / "narrow.safetensors")
-    with pytest.raises(CheckpointError, match=r"how many heads has a width of 96\? Give num_heads"):
+    with pytest.raises(CheckpointError, match=r"how many heads a width of 96 has is unknown: give num_heads"):
         from_image_weights(tmp_path / "narrow.safetensors", num_classes=2)
 
 
 def test_a_table_that_is_no_square_is_refused(tmp_path: Path) -> None:
     """16 × 8 patches and a class token are not 11 × 11 and eight more tokens."""
     save_file({**timm_weights(), "pos_embed": torch.randn(1, 129, DIM)}, tmp_path / "tall.safetensors")
-    with pytest.raises(CheckpointError, match=r"tall\.safetensors: its position table of 129 entries"):
+    with pytest.raises(CheckpointError, match=r"tall\.safetensors: its position embedding of 129 entries"):
         from_image_weights(tmp_path / "tall.safetensors", num_classes=2)
 
 
@@ -292,6 +291,6 @@ def test_names_of_the_hub_may_hold_dots(tmp_path: Path, monkeypatch: pytest.Monk
         asked.append((repo, files))
         return folder / files[0]
 
-    monkeypatch.setattr("motionformer.weights.image_file.fetch_from_hub", fetch)
+    monkeypatch.setattr("motionformer.weights.image.fetch_from_hub", fetch)
     from_image_weights("timm/vit_base_patch16_224.augreg_in21k", num_classes=2, frames=4, size=32)
     assert asked == [("timm/vit_base_patch16_224.augreg_in21k", ("model.safetensors", "config.json"))]

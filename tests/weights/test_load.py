@@ -50,7 +50,7 @@ class TestReleased:
     def test_heads_cannot_be_guessed_from_an_odd_width(self, released: dict, tmp_path: Path) -> None:
         del released["cfg"]
         torch.save(released, tmp_path / "x.pyth")
-        with pytest.raises(CheckpointError, match=r"width 48 is no multiple of 64.*give num_heads"):
+        with pytest.raises(CheckpointError, match=r"width 48 is not a multiple of 64.*give num_heads"):
             load_model(tmp_path / "x.pyth")
         assert load_model(tmp_path / "x.pyth", num_heads=4).config.num_heads == 4
 
@@ -82,7 +82,7 @@ class TestReleased:
             tmp_path / "x.pyth",
         )
         model, report = load_model_with_report(tmp_path / "x.pyth")
-        assert model.config.attend.kind == "nystrom"
+        assert model.config.kernel.kind == "nystrom"
         assert not report.notes
 
     def test_sixteen_names(self) -> None:
@@ -99,7 +99,7 @@ class TestReleased:
         torch.save({"state_dict": wrapped, "cfg": released["cfg"]}, tmp_path / "x.pyth")
         model, report = load_model_with_report(tmp_path / "x.pyth")
         assert torch.equal(model.positions.table, state["st_embed"][0, 1:])
-        assert report.dropped["pos_embed"] == "a joint table replaces it"
+        assert report.dropped["pos_embed"] == "a joint position embedding replaces it"
         larger, report = load_model_with_report(tmp_path / "x.pyth", frames=12, size=64)
         assert larger.positions.table.shape == (6 * 4 * 4, 48)
         assert "positions.table" in report.resized
@@ -109,7 +109,7 @@ class TestOtherSizes:
     def test_classes_frames_and_size_are_reported(self, caplog: pytest.LogCaptureFixture) -> None:
         model, report = load_model_with_report(TINY, num_classes=7, frames=16, size=(48, 64))
         assert model(torch.zeros(1, 3, 16, 48, 64)).shape == (1, 7)
-        assert report.resized == {"positions.space": "196 places to 12", "positions.time": "4 places to 8"}
+        assert report.resized == {"positions.space": "196 positions to 12", "positions.time": "4 frames to 8"}
         assert set(report.reset) == {"head.classifier.weight", "head.classifier.bias"}
         load_model(TINY, num_classes=7)
         assert "5 classes in the file, 7 in the model" in caplog.text
@@ -127,7 +127,7 @@ class TestOtherSizes:
 
 class TestOurs:
     def test_saved_and_loaded(self, tmp_path: Path) -> None:
-        model = create_model("motionformer-tiny", attend="performer").eval()
+        model = create_model("motionformer-tiny", kernel="performer").eval()
         model.save_pretrained(tmp_path / "m")
         clip = torch.randn(1, 3, 8, 48, 48)
         for again in (load_model(tmp_path / "m"), Motionformer.from_pretrained(tmp_path / "m").eval()):
@@ -238,7 +238,7 @@ class TestWrongFiles:
         with pytest.raises(CheckpointError, match=r"'head.classifier.(weight|bias)' is \(8,.*, the model needs \(5,"):
             load_model(tmp_path)
         describe(tmp_path, num_classes={"verb": 3, "noun": 4})
-        with pytest.raises(CheckpointError, match=r"'head.classifier.(weight|bias)' has no place in the model"):
+        with pytest.raises(CheckpointError, match=r"the model has no tensor 'head.classifier.(weight|bias)'"):
             load_model(tmp_path)
 
     @pytest.mark.parametrize("attention", ["trajectory", "joint"])
@@ -247,7 +247,7 @@ class TestWrongFiles:
         made.save_pretrained(tmp_path)
         spec = json.loads((tmp_path / "config.json").read_text())["architecture"]["input"]
         describe(tmp_path, input={**spec, "height": 48, "width": 48})
-        message = r"'positions.space' is \(64, 96\), but a model for 4 × 6 × 6 tokens.*has 36 places"
+        message = r"'positions.space' is \(64, 96\), but a model for 4 × 6 × 6 tokens.*has 36 entries"
         for size in (None, 64, 96):
             with pytest.raises(CheckpointError, match=message) as caught:
                 load_model(tmp_path, size=size)
@@ -257,7 +257,7 @@ class TestWrongFiles:
         create_model("motionformer-tiny", depth=1, positions="joint").save_pretrained(tmp_path)
         spec = json.loads((tmp_path / "config.json").read_text())["architecture"]["input"]
         describe(tmp_path, input={**spec, "frames": 10})
-        with pytest.raises(CheckpointError, match=r"'positions.table' is \(144, 96\).*has 180 places"):
+        with pytest.raises(CheckpointError, match=r"'positions.table' is \(144, 96\).*has 180 entries"):
             load_model(tmp_path)
 
     @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ class TestWrongFiles:
             {"depth": None},
             {"input": 3},
             {"input": {"frames": "x"}},
-            {"attend": {"kind": "foo"}},
-            {"attend": 3},
+            {"kernel": {"kind": "foo"}},
+            {"kernel": 3},
             {"head_activation": "foo"},
             {"position_grid": 3},
             {"labels": ["jump", "run"]},
@@ -289,7 +289,7 @@ class TestWrongFiles:
             assert str(tmp_path / "model.safetensors") in str(caught.value)
 
     def test_heads_that_do_not_divide_the_width(self) -> None:
-        with pytest.raises(CheckpointError, match=r"tiny_official.pyth: a width of 48 is no multiple of 7 heads"):
+        with pytest.raises(CheckpointError, match=r"tiny_official.pyth: a width of 48 is not a multiple of 7 heads"):
             load_model(TINY, num_heads=7)
 
     def test_a_misshapen_tensor_is_named(self, released: dict, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ class TestWrongFiles:
     def test_a_stray_tensor_is_named(self, released: dict, tmp_path: Path) -> None:
         released["model_state"]["blocks.0.attn.rel_pos"] = torch.zeros(3)
         torch.save(released, tmp_path / "x.pyth")
-        with pytest.raises(CheckpointError, match=r"'blocks.0.attn.rel_pos' has no place in the model"):
+        with pytest.raises(CheckpointError, match=r"the model has no tensor 'blocks.0.attn.rel_pos'"):
             load_model(tmp_path / "x.pyth")
 
     def test_something_else(self, tmp_path: Path) -> None:

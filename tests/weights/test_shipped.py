@@ -10,7 +10,7 @@ from motionformer.data.motion import CLASSES, MotionBenchmark, write_videos
 from motionformer.inference import evaluate, open_source, summarise
 from motionformer.inference.views import SampleBy
 from motionformer.video.transforms import eval_transform
-from motionformer.weights.shipped import SHIPPED, ship
+from motionformer.weights.load import SHIPPED, ship
 
 
 def test_motion_tiny_loads_by_name_and_knows_directions() -> None:

@@ -19,13 +19,10 @@ from motionformer.attention.prototypes import segment_means, select_prototypes
 from motionformer.attention.record import record_attention
 from motionformer.attention.temporal import TemporalAttention, TemporalAverage
 from motionformer.attention.trajectory import TrajectoryAttention
-from motionformer.attention.joint import JointAttention
-from motionformer.attention.divided import DividedAttention
+from motionformer.attention.divided import DividedAttention, JointAttention
+from motionformer.errors import deprecated_names
 
 # isort: on
-
-Attend = AttentionKernel
-"""Its name in 0.1."""
 
 __all__ = [
     "KERNELS",
@@ -49,3 +46,5 @@ __all__ = [
     "segment_means",
     "select_prototypes",
 ]
+
+__getattr__ = deprecated_names(__name__, {"Attend": AttentionKernel})

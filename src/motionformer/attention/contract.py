@@ -15,17 +15,28 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from motionformer.attention.projection import check_heads
-from motionformer.errors import MotionformerError
+from motionformer.attention.projection import split_bias
+from motionformer.errors import MotionformerError, warn_deprecated
 
-Pool = Callable[[Tensor], Tensor]
+Queries: TypeAlias = Float[Tensor, "b h n d"]
+Keys: TypeAlias = Float[Tensor, "b h m d"]
+Values: TypeAlias = Float[Tensor, "b h m e"]
+Bias: TypeAlias = Float[Tensor, "b f s"] | None
+"""Added to the logits of each key, frame by frame; −inf hides it."""
+KeyMask: TypeAlias = Bool[Tensor, "b m"] | None
+KeyBias: TypeAlias = Float[Tensor, "b m"] | None
+Mask: TypeAlias = Bool[Tensor, "b n"] | None
+"""True for real tokens; padded queries are never used as prototypes."""
+Tokens: TypeAlias = Float[Tensor, "b n c"]
+Context: TypeAlias = Float[Tensor, "b m c"] | None
+Pool: TypeAlias = Callable[[Tensor], Tensor]
 """Queries `[b h n d]` (all of them, or any chunk) → one pooled value per key frame `[b h n f d]`."""
 PLUGINS = "MOTIONFORMER_PLUGINS"
 """Environment variable: modules to import, separated by commas, that register schemes and kernels."""
@@ -35,52 +46,65 @@ class AttentionKernel(nn.Module, ABC):
     """How softmax attention is computed; an `nn.Module` only for `training`, buffers and devices.
 
     Subclass it, write `prepare` and `macs`, and register it with `register_kernel`.
+
+    Example:
+        ```python
+        @register_kernel("sharp")
+        class SharpAttention(AttentionKernel):
+            def prepare(self, q, k, v, frames, bias=None, query_mask=None):
+                keys, values = (rearrange(x, "b h (f s) d -> b h f s d", f=frames) for x in (k, v))
+
+                def pool(q):
+                    logits = 2 * torch.einsum("bhnd,bhfsd->bhnfs", q, keys) * q.shape[-1] ** -0.5
+                    return torch.einsum("bhnfs,bhfse->bhnfe", logits.softmax(-1), values)
+
+                return pool
+
+            def macs(self, n, m, frames, num_heads, head_dim):
+                return 2.0 * n * m * num_heads * head_dim
+
+        create_model("motionformer-tiny", kernel="sharp")
+        ```
     """
 
     options: tuple[str, ...] = ()
-    """Names of its own options, given as `attend.options` in a configuration and passed to the constructor."""
+    """Names of its own options, given as `kernel.options` in a configuration and passed to the constructor."""
 
     @classmethod
     def from_config(cls, config: Any) -> "AttentionKernel":
-        """Made for a `ModelConfig`; here, of nothing but its own options."""
-        return cls(**config.attend.options)
+        """The kernel of a `ModelConfig`; by default made of nothing but its own options."""
+        return cls(**config.kernel.options)
 
     @abstractmethod
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
-        """Do the work that is shared by all queries; the result answers any chunk of them.
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
+        """Do the work that all queries share.
 
-        `bias` is added to the logits of each key; −inf hides it, and a frame may be hidden throughout: what is pooled
-        from it must be finite (see `finite_frames`), and nothing else may depend on it.
-        `query_mask` is True for real queries: padded ones are never used as prototypes.
+        Args:
+            q: all queries.
+            k: keys, in `frames` equal groups.
+            v: values of the keys.
+            frames: number of key frames.
+            bias: added to the logits of each key; −inf hides it. A frame may be hidden throughout: what is pooled from
+                it must be finite (see `finite_frames`), and nothing else may depend on it.
+            query_mask: True for real queries; padded ones are never used as prototypes.
+
+        Returns:
+            A function that answers any chunk of the queries.
         """
 
     def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
-        """Multiply-adds of one clip: n queries, m keys in `frames` frames, no projections. A kernel states its own.
+        """Multiply-adds of one clip: n queries, m keys in `frames` frames, no projections.
 
         Raises:
-            NotImplementedError: this kernel states none. Nothing is guessed.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not state its multiply-adds: give it a method macs.")
 
-    def maps(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
-        """Answers queries with their weights `[b h n f s]`: the result is linear in the values, so give one-hot ones.
+    def maps(self, q: Queries, k: Keys, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
+        """Answers queries with their weights `[b h n f s]`.
 
-        A kernel that is not linear in its values states its own.
+        The result is linear in the values, so one-hot values give the weights. A kernel that is not linear in its
+        values overrides it.
         """
         s = k.shape[2] // frames
         one_hot = repeat(torch.eye(s, dtype=k.dtype, device=k.device), "s e -> b h (f s) e", b=1, h=1, f=frames)
@@ -88,14 +112,14 @@ class AttentionKernel(nn.Module, ABC):
 
     def forward(
         self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
+        q: Queries,
+        k: Keys,
+        v: Values,
         frames: int = 1,
         *,
-        key_mask: Bool[Tensor, "b m"] | None = None,
-        key_bias: Float[Tensor, "b m"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
+        key_mask: KeyMask = None,
+        key_bias: KeyBias = None,
+        query_mask: Mask = None,
     ) -> Float[Tensor, "b h n {frames} e"]:
         """One pooled value per query and key frame; zero where a frame has no visible key."""
         bias, visible = split_bias(key_mask, key_bias, frames, q)
@@ -105,19 +129,29 @@ class AttentionKernel(nn.Module, ABC):
         return pooled * rearrange(visible, "b f -> b 1 1 f 1").to(pooled.dtype)
 
 
-@dataclass
+@dataclass(repr=False)
 class LayerRecord:
-    """What one attention layer did in its last forward pass.
+    """What one attention layer did in its last forward pass, as `record_attention` gives it.
 
     Lists hold what each call of a kernel answered, chunk by chunk of the queries; the properties join them.
+
+    Example:
+        >>> with record_attention(JointAttention(64, num_heads=4)) as records:
+        ...     records[""]
+        LayerRecord(space=None, prefix=None, time=None)
     """
 
     space_chunks: list[Tensor] = field(default_factory=list)
     prefix_chunks: list[Tensor] = field(default_factory=list)
     time_chunks: list[Tensor] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        parts = {"space": self.space if self.space_chunks else None, "prefix": self.prefix, "time": self.time}
+        shapes = (f"{name}={None if part is None else list(part.shape)}" for name, part in parts.items())
+        return f"LayerRecord({', '.join(shapes)})"
+
     def clear(self, *of_hook: Any) -> None:
-        """Forget the pass before; called when the layer is."""
+        """Forget the previous forward pass; called before each."""
         for chunks in (self.space_chunks, self.prefix_chunks, self.time_chunks):
             chunks.clear()
 
@@ -142,16 +176,26 @@ class LayerRecord:
 class AttentionScheme(nn.Module, ABC):
     """Who attends to whom: `[b p + f·s c] -> [b p + f·s c]`, prefix tokens first, then frame by frame.
 
-    Subclass it, write `forward`, `macs` and `attention_map`, and register it with `register_scheme`. What its kernel
-    `attend` does is recorded by `record_attention`; the prefix tokens' kernel, if there is one, is `attend_prefix`.
+    Subclass it, write `forward`, `macs` and `attention_map`, and register it with `register_scheme`. `record_attention`
+    records its `kernel`, and its `prefix_kernel` where the prefix tokens have one of their own.
 
     Args:
         dim: width of the tokens.
         num_heads: heads, each of `dim / num_heads` channels.
         num_prefix_tokens: class token and registers in front of the patch tokens.
-        bias: of the projection to queries, keys and values.
-        dropout: of the attention weights, where the kernel is left out.
-        attend: the attention kernel; exact if left out.
+        bias: whether the projection to queries, keys and values has a bias.
+        dropout: of the attention weights, where no `kernel` is given.
+        kernel: the attention kernel [default: exact].
+        attend: deprecated name of `kernel`.
+
+    Example:
+        ```python
+        @register_scheme("frame")
+        class FrameAttention(AttentionScheme):
+            def forward(self, x, frames):
+                q, k, v = project_qkv(self.qkv, x, None, self.num_heads)
+                ...
+        ```
     """
 
     options: tuple[str, ...] = ()
@@ -165,15 +209,22 @@ class AttentionScheme(nn.Module, ABC):
         num_prefix_tokens: int = 1,
         bias: bool = True,
         dropout: float = 0.0,
+        kernel: AttentionKernel | None = None,
         attend: AttentionKernel | None = None,
     ) -> None:
         super().__init__()
-        check_heads(dim, num_heads)
+        if dim % num_heads:
+            raise ValueError(f"`dim` ({dim}) must be divisible by `num_heads` ({num_heads}).")
+        if attend is not None:
+            warn_deprecated("`attend`", "`kernel`")
+            kernel = attend
         self.num_heads = num_heads
         self.num_prefix_tokens = num_prefix_tokens
+        self.dropout = dropout
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
-        self.attend = KERNELS["exact"](dropout) if attend is None else attend
+        self.kernel = KERNELS["exact"](dropout) if kernel is None else kernel
         self.proj = nn.Linear(dim, dim)
+        self._register_load_state_dict_pre_hook(_rename_kernel_state)  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_config(cls, config: Any, **options: Any) -> "AttentionScheme | tuple[AttentionScheme, AttentionScheme]":
@@ -181,14 +232,16 @@ class AttentionScheme(nn.Module, ABC):
 
         `options` are further arguments of the constructor.
         """
-        common = {
-            "num_prefix_tokens": config.num_prefix_tokens,
-            "bias": config.qkv_bias,
-            "dropout": config.attention_dropout,
-        }
-        if "attend" not in options:
-            options["attend"] = build_kernel(config)
-        return cls(config.dim, config.num_heads, **common, **config.attention_options, **options)
+        return cls(
+            config.dim,
+            config.num_heads,
+            num_prefix_tokens=config.num_prefix_tokens,
+            bias=config.qkv_bias,
+            dropout=config.attention_dropout,
+            kernel=options.pop("kernel", None) or build_kernel(config),
+            **config.attention_options,
+            **options,
+        )
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "b n c"], frames: int) -> Float[Tensor, "b n c"]:
@@ -198,7 +251,7 @@ class AttentionScheme(nn.Module, ABC):
         """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix.
 
         Raises:
-            NotImplementedError: this scheme states none. Nothing is guessed.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not state its multiply-adds: give it a method macs.")
 
@@ -206,7 +259,7 @@ class AttentionScheme(nn.Module, ABC):
         """How much each token (row) takes from each token (column) of the one clip that was recorded, prefix first.
 
         Raises:
-            NotImplementedError: this scheme states no maps.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} states no maps: give it a method attention_map.")
 
@@ -223,7 +276,7 @@ class UnknownKindError(MotionformerError, ValueError):
 T = TypeVar("T", AttentionKernel, AttentionScheme)
 
 
-class Registry(Generic[T]):
+class _Registry(Generic[T]):
     """Classes by the name that a configuration has under `key`."""
 
     def __init__(self, key: str, base: type[nn.Module]) -> None:
@@ -232,11 +285,23 @@ class Registry(Generic[T]):
         self._classes: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """A class decorator that registers under `name`.
+        """A class decorator that registers the class under `name`, for models, recipes and commands.
+
+        Args:
+            name: what a configuration, a recipe or an option calls it.
+
+        Returns:
+            The decorator; it returns the class unchanged.
 
         Raises:
             ValueError: another class has the name.
             TypeError: the class is not of the kind that is registered here.
+
+        Example:
+            ```python
+            register_scheme("window")(WindowAttention)
+            create_model("motionformer-tiny", attention="window")
+            ```
         """
 
         def add(cls: type[T]) -> type[T]:
@@ -266,22 +331,22 @@ class Registry(Generic[T]):
             UnknownKindError: none has it; the names that there are.
         """
         if name not in self._classes:
-            load_plugins()
+            _load_plugins()
         if name not in self._classes:
             raise UnknownKindError(
-                f"{self.key} is one of {', '.join(self._classes)}; not {name!r}. One of your own is known once its "
-                f"module is imported: name it in the environment variable {PLUGINS}."
+                f"`{self.key}` must be one of {', '.join(self._classes)}; not {name!r}. One of your own is registered "
+                f"when its module is imported: name the module in the environment variable {PLUGINS}."
             )
         return self._classes[name]
 
     def names(self) -> tuple[str, ...]:
         """All that are registered, in the order in which they were."""
-        load_plugins()
+        _load_plugins()
         return tuple(self._classes)
 
 
 @cache
-def load_plugins() -> None:
+def _load_plugins() -> None:
     """Import what registers kinds from outside: modules in `MOTIONFORMER_PLUGINS`, entry points `motionformer.plugins`.
 
     An environment variable reaches the processes that training starts.
@@ -298,37 +363,17 @@ def load_plugins() -> None:
 
 def build_kernel(config: Any) -> AttentionKernel:
     """The attention kernel of a `ModelConfig`."""
-    kernel: AttentionKernel = KERNELS.build(config.attend.kind, config, config.attend.options)
+    kernel: AttentionKernel = KERNELS.build(config.kernel.kind, config, config.kernel.options)
     return kernel
 
 
-KERNELS: Registry[AttentionKernel] = Registry("attend.kind", AttentionKernel)
-SCHEMES: Registry[AttentionScheme] = Registry("attention", AttentionScheme)
+def _rename_kernel_state(state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Weights of 0.1 have the buffers of a scheme's kernel under `attend`."""
+    for name in [name for name in state if name.startswith(f"{prefix}attend.")]:
+        state[f"{prefix}kernel.{name.removeprefix(f'{prefix}attend.')}"] = state.pop(name)
+
+
+KERNELS: _Registry[AttentionKernel] = _Registry("kernel.kind", AttentionKernel)
+SCHEMES: _Registry[AttentionScheme] = _Registry("attention", AttentionScheme)
 register_kernel = KERNELS.register
 register_scheme = SCHEMES.register
-
-
-def split_bias(
-    key_mask: Bool[Tensor, "b m"] | None, key_bias: Float[Tensor, "b m"] | None, frames: int, like: Tensor
-) -> tuple[Float[Tensor, "b {frames} s"] | None, Bool[Tensor, "b {frames}"] | None]:
-    """A mask and a bias over keys as one additive bias per frame, and which frames show any key at all.
-
-    The caller leaves out what was pooled from the others.
-    """
-    if key_mask is None and key_bias is None:
-        return None, None
-    bias = like.new_zeros(()) if key_bias is None else key_bias.to(like.dtype)
-    if key_mask is not None:
-        bias = bias.expand(key_mask.shape).masked_fill(~key_mask, -float("inf"))
-    bias = rearrange(bias, "b (f s) -> b f s", f=frames)
-    return bias, is_visible(bias).any(dim=-1)
-
-
-def is_visible(bias: Float[Tensor, "b f s"]) -> Bool[Tensor, "b f s"]:
-    """Which keys are not hidden."""
-    return bias != -float("inf")
-
-
-def finite_frames(bias: Float[Tensor, "b f s"]) -> Float[Tensor, "b f s"]:
-    """Zero where a frame has no visible key: a softmax over nothing would be no number."""
-    return bias.masked_fill(~is_visible(bias).any(dim=-1, keepdim=True), 0.0)

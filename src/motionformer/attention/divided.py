@@ -1,20 +1,68 @@
-"""Divided attention: along time at one place, or over space in one frame (TimeSformer; method.md §3).
+"""Joint attention, to every token of the clip, and divided attention, along time or over space (method.md §3).
 
-A divided block holds one of each; this file is the one layer, given the direction it looks in.
+The paper's comparisons. A divided block (TimeSformer) holds two divided layers, one for each direction.
 """
 
 from typing import Any, Literal
 
 import torch
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from motionformer.attention.contract import AttentionKernel, AttentionScheme, LayerRecord, register_scheme
+from motionformer.attention.contract import (
+    AttentionScheme,
+    Context,
+    KeyBias,
+    KeyMask,
+    LayerRecord,
+    Mask,
+    Tokens,
+    register_scheme,
+)
 from motionformer.attention.exact import ExactAttention
 from motionformer.attention.projection import patches_per_frame, project_qkv
 
-GROUPS = {"time": ("(b s) h f", "(b s) f"), "space": ("(b f) h s", "(b f) s")}
+_GROUPS = {"time": ("(b s) h f", "(b s) f"), "space": ("(b f) h s", "(b f) s")}
+
+
+@register_scheme("joint")
+class JointAttention(AttentionScheme):
+    """Every token attends to every token: ordinary multi-head attention; frames and prefix make no difference to it.
+
+    Args:
+        dim: width of the tokens. All arguments are those of `AttentionScheme`.
+
+    Example:
+        >>> JointAttention(64, num_heads=4)(torch.randn(1, 25, 64)).shape
+        torch.Size([1, 25, 64])
+    """
+
+    def forward(
+        self,
+        x: Tokens,
+        frames: int = 1,
+        *,
+        context: Context = None,
+        key_mask: KeyMask = None,
+        key_bias: KeyBias = None,
+        query_mask: Mask = None,
+    ) -> Tokens:
+        """Attend from `x` to itself or to `context`. A mask is True for real tokens."""
+        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        if query_mask is None and context is None:
+            query_mask = key_mask
+        pooled = self.kernel(q, k, v, 1, key_mask=key_mask, key_bias=key_bias, query_mask=query_mask)
+        return self.proj(rearrange(pooled, "b h n 1 d -> b n (h d)"))  # type: ignore[no-any-return]
+
+    def macs(self, frames: int, patches: int, num_prefix_tokens: int) -> float:
+        """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix."""
+        c, n = self.proj.in_features, frames * patches + num_prefix_tokens
+        return 4 * n * c * c + self.kernel.macs(n, n, 1, self.num_heads, c // self.num_heads)
+
+    def attention_map(self, record: LayerRecord) -> Float[Tensor, "h n n"]:
+        """One softmax over all tokens."""
+        return rearrange(record.space, "1 h n 1 m -> h n m")
 
 
 @register_scheme("divided")
@@ -22,45 +70,46 @@ class DividedAttention(AttentionScheme):
     """Patch tokens attend to the patch tokens of their group and to the prefix tokens, prefix tokens to everything.
 
     Args:
-        along: `time` groups the same place in all frames, `space` the same frame at all places.
+        dim: width of the tokens.
+        num_heads: heads, each of `dim / num_heads` channels.
+        along: `time` groups the same position in all frames, `space` all positions of the same frame.
+        options: further arguments of `AttentionScheme`.
+
+    Raises:
+        ValueError: `along` is neither.
+
+    Example:
+        >>> layer = DividedAttention(64, num_heads=4, along="time")
+        >>> layer(torch.randn(1, 25, 64), frames=4).shape  # a class token and 4 frames of 6 patches
+        torch.Size([1, 25, 64])
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int = 8,
-        *,
-        along: Literal["time", "space"],
-        num_prefix_tokens: int = 1,
-        bias: bool = True,
-        dropout: float = 0.0,
-        attend: AttentionKernel | None = None,
-    ) -> None:
-        super().__init__(dim, num_heads, num_prefix_tokens=num_prefix_tokens, bias=bias, dropout=dropout, attend=attend)
-        if along not in GROUPS:
-            raise ValueError(f"along is 'time' or 'space', not {along!r}.")
+    def __init__(self, dim: int, num_heads: int = 8, *, along: Literal["time", "space"], **options: Any) -> None:
+        super().__init__(dim, num_heads, **options)
+        if along not in _GROUPS:
+            raise ValueError(f"`along` must be 'time' or 'space', not {along!r}.")
         self.along = along
-        self.token_groups, self.mask_groups = GROUPS[along]
-        self.attend_prefix = ExactAttention(dropout)  # few queries: exact is linear already
+        self.token_groups, self.mask_groups = _GROUPS[along]
+        self.prefix_kernel = ExactAttention(self.dropout)  # few queries: exact is linear already
 
     @classmethod
     def from_config(cls, config: Any, **options: Any) -> tuple[AttentionScheme, AttentionScheme]:
         """Along time, then over space."""
-        time, space = (super(DividedAttention, cls).from_config(config, along=along, **options) for along in GROUPS)
+        time, space = (super(DividedAttention, cls).from_config(config, along=along, **options) for along in _GROUPS)
         assert isinstance(time, AttentionScheme)
         assert isinstance(space, AttentionScheme)
         return time, space
 
     def forward(
         self,
-        x: Float[Tensor, "b n c"],
+        x: Tokens,
         frames: int,
         *,
-        context: Float[Tensor, "b m c"] | None = None,
-        key_mask: Bool[Tensor, "b m"] | None = None,
-        key_bias: Float[Tensor, "b m"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Float[Tensor, "b n c"]:
+        context: Context = None,
+        key_mask: KeyMask = None,
+        key_bias: KeyBias = None,
+        query_mask: Mask = None,
+    ) -> Tokens:
         """Attend from `x` to itself or to a `context` of the same grid. Masks cover prefix tokens, True is real."""
         p = self.num_prefix_tokens
         s = patches_per_frame(x.shape[1], p, frames)
@@ -72,10 +121,10 @@ class DividedAttention(AttentionScheme):
 
         pieces = []
         if p > 0:
-            pooled = self.attend_prefix(q[:, :, :p], k, v, 1, key_mask=key_mask, key_bias=key_bias)
+            pooled = self.prefix_kernel(q[:, :, :p], k, v, 1, key_mask=key_mask, key_bias=key_bias)
             pieces.append(rearrange(pooled, "b h p 1 d -> b p (h d)"))
         groups = s if self.along == "time" else frames
-        pooled = self.attend(
+        pooled = self.kernel(
             self._group(q[:, :, p:], frames),
             self._with_prefix(k, frames, groups),
             self._with_prefix(v, frames, groups),
@@ -91,11 +140,11 @@ class DividedAttention(AttentionScheme):
         """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix."""
         c, n = self.proj.in_features, frames * patches + num_prefix_tokens
         groups, size = (patches, frames) if self.along == "time" else (frames, patches)
-        inside = self.attend.macs(size, size + num_prefix_tokens, 1, self.num_heads, c // self.num_heads)
+        inside = self.kernel.macs(size, size + num_prefix_tokens, 1, self.num_heads, c // self.num_heads)
         return 4 * n * c * c + 2 * num_prefix_tokens * n * c + groups * inside
 
     def attention_map(self, record: LayerRecord) -> Float[Tensor, "h n n"]:
-        """The weights of each group go where both tokens lie in it: at one place, or in one frame."""
+        """The weights of each group go where both tokens lie in it: at one position, or in one frame."""
         groups, p = record.space[:, :, :, 0], self.num_prefix_tokens
         which = torch.arange(groups.shape[0])
         if self.along == "time":

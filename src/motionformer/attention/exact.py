@@ -9,15 +9,25 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, register_kernel
+from motionformer.attention.contract import AttentionKernel, Bias, Keys, Mask, Pool, Queries, Values, register_kernel
+from motionformer.attention.projection import finite_frames
 
 
 @register_kernel("exact")
 class ExactAttention(AttentionKernel):
-    """Softmax over the patches of each key frame, computed by `scaled_dot_product_attention`."""
+    """Softmax over the patches of each key frame, computed by `scaled_dot_product_attention`.
+
+    Args:
+        dropout: of the attention weights, in training.
+
+    Example:
+        >>> q = k = v = torch.randn(1, 2, 24, 16)
+        >>> ExactAttention()(q, k, v, frames=4).shape
+        torch.Size([1, 2, 24, 4, 16])
+    """
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -27,15 +37,7 @@ class ExactAttention(AttentionKernel):
     def from_config(cls, config: Any) -> AttentionKernel:
         return cls(config.attention_dropout)
 
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
         k, v = (rearrange(x, "b h (f s) d -> (b f) h s d", f=frames) for x in (k, v))
         mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
 
@@ -52,29 +54,20 @@ class ExactAttention(AttentionKernel):
 
 
 @register_kernel("norm_st")
-class SpaceTimeNormAttention(AttentionKernel):
+class SpaceTimeNormAttention(ExactAttention):
     """The paper's `Norm_ST` ablation: one softmax over space *and* time, still pooled frame by frame.
 
     A query's weights then sum to one over all frames, so the frames of a trajectory differ in total weight.
+
+    Args:
+        dropout: of the attention weights, in training.
+
+    Example:
+        >>> create_model("motionformer-tiny", kernel="norm_st").config.kernel.kind
+        'norm_st'
     """
 
-    def __init__(self, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.dropout = dropout
-
-    @classmethod
-    def from_config(cls, config: Any) -> AttentionKernel:
-        return cls(config.attention_dropout)
-
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
         values = rearrange(v, "b h (f s) e -> b h f s e", f=frames)
         mask = None if bias is None else finite_frames(rearrange(bias, "b f s -> b 1 (f s)"))
 
@@ -88,9 +81,6 @@ class SpaceTimeNormAttention(AttentionKernel):
             return rearrange(by_frame @ values, "b h f n e -> b h n f e")
 
         return pool
-
-    def macs(self, n: int, m: int, frames: int, num_heads: int, head_dim: int) -> float:
-        return 2.0 * n * m * num_heads * head_dim
 
 
 def softmax(logits: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ tokens at base size. They are computed again, block by block, while they are in 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,12 @@ from torch import Tensor
 
 from motionformer.attention.exact import softmax
 
-BLOCK_ELEMENTS = 2 << 20
+Trajectories: TypeAlias = Float[Tensor, "b f n c"]
+OwnFrames: TypeAlias = Int[Tensor, " n"]
+"""The frame that each query is from."""
+Hidden: TypeAlias = Float[Tensor, "b f"] | None
+"""Added to the logits of each frame: large and negative for hidden ones."""
+_BLOCK_ELEMENTS = 2 << 20
 """Elements of an `[n h c]` intermediate that a block may have on a CPU: 8 MB of float32."""
 
 
@@ -34,15 +39,11 @@ class Projections:
 
 
 def temporal_attention(
-    tokens: Float[Tensor, "b f n c"],
-    own: Int[Tensor, " n"],
-    projections: Projections,
-    frame_bias: Float[Tensor, "b f"] | None = None,
-    dropout: float = 0.0,
+    tokens: Trajectories, own: OwnFrames, projections: Projections, frame_bias: Hidden = None, dropout: float = 0.0
 ) -> Float[Tensor, "b n c"]:
     """Average each query's trajectory, trusting most the frames that resemble what it saw in its own frame `own`."""
     pooled = []
-    for block, mine in blocks(tokens, own, projections.to_key.shape[0]):
+    for block, mine in _blocks(tokens, own, projections.to_key.shape[0]):
         weight = temporal_weights(block, mine, projections, frame_bias)
         weight = F.dropout(weight, dropout) if dropout > 0.0 else weight
         pooled.append(pool(block, weight, projections.to_value))
@@ -50,16 +51,13 @@ def temporal_attention(
 
 
 def temporal_weights(
-    tokens: Float[Tensor, "b f n c"],
-    own: Int[Tensor, " n"],
-    projections: Projections,
-    frame_bias: Float[Tensor, "b f"] | None = None,
+    tokens: Trajectories, own: OwnFrames, projections: Projections, frame_bias: Hidden = None
 ) -> Float[Tensor, "bn h f"]:
     """How much each query trusts each frame of its trajectory, per head."""
-    return affinity(tokens, own_query(tokens, own, projections), projections.to_key, frame_bias)
+    return _affinity(tokens, _own_query(tokens, own, projections), projections.to_key, frame_bias)
 
 
-def own_query(tokens: Tensor, own: Tensor, projections: Projections) -> Float[Tensor, "h bn d"]:
+def _own_query(tokens: Tensor, own: Tensor, projections: Projections) -> Float[Tensor, "h bn d"]:
     """The scaled query of step 2, made from the trajectory's token in the query's own frame."""
     h, d, _ = projections.to_key.shape
     query = F.linear(own_tokens(tokens, own), projections.to_query, projections.query_bias) * d**-0.5
@@ -67,7 +65,7 @@ def own_query(tokens: Tensor, own: Tensor, projections: Projections) -> Float[Te
     return heads.transpose(0, 1)
 
 
-def affinity(
+def _affinity(
     tokens: Tensor,
     query: Float[Tensor, "h bn d"],
     to_key: Tensor,
@@ -75,20 +73,17 @@ def affinity(
     scratch: Float[Tensor, "h bn c"] | None = None,
 ) -> Float[Tensor, "bn h f"]:
     """Softmax over frames; the key projection is folded into the query."""
-    logits = torch.bmm(query, to_key, out=scratch).transpose(0, 1) @ by_token(tokens).transpose(1, 2)
+    logits = torch.bmm(query, to_key, out=scratch).transpose(0, 1) @ _by_token(tokens).transpose(1, 2)
     return _over_frames(logits, tokens, frame_bias)
 
 
 def projected_weights(
-    query: Float[Tensor, "bn c"],
-    keys: Float[Tensor, "b f n c"],
-    num_heads: int,
-    frame_bias: Float[Tensor, "b f"] | None = None,
+    query: Float[Tensor, "bn c"], keys: Float[Tensor, "b f n c"], num_heads: int, frame_bias: Hidden = None
 ) -> Float[Tensor, "bn h f"]:
     """`temporal_weights` from queries and keys that are projected already: nothing is folded."""
     queries: Tensor = query.unflatten(1, (num_heads, -1))
     logits = torch.einsum(
-        "qhd,qfhd->qhf", queries * queries.shape[-1] ** -0.5, by_token(keys).unflatten(2, (num_heads, -1))
+        "qhd,qfhd->qhf", queries * queries.shape[-1] ** -0.5, _by_token(keys).unflatten(2, (num_heads, -1))
     )
     return _over_frames(logits, keys, frame_bias)
 
@@ -100,7 +95,7 @@ def _over_frames(logits: Float[Tensor, "bn h f"], tokens: Tensor, frame_bias: Te
 
 
 def pool(
-    tokens: Float[Tensor, "b f n c"],
+    tokens: Trajectories,
     weight: Float[Tensor, "bn h f"],
     to_value: Tensor | None,
     scratch: Float[Tensor, "bn h c"] | None = None,
@@ -108,36 +103,32 @@ def pool(
     """The weighted mean of each trajectory; its projection comes after the pooling."""
     b, _, n, c = tokens.shape
     if to_value is not None:
-        pooled = torch.bmm(weight, by_token(tokens), out=scratch)
+        pooled = torch.bmm(weight, _by_token(tokens), out=scratch)
         return (pooled.transpose(0, 1) @ to_value.transpose(1, 2)).transpose(0, 1).reshape(b, n, c)
     by_head = tokens.unflatten(-1, (weight.shape[1], -1))
     return torch.einsum("bfnhd,bnhf->bnhd", by_head, weight.unflatten(0, (b, n))).flatten(2)
 
 
-def own_tokens(tokens: Float[Tensor, "b f n c"], own: Int[Tensor, " n"]) -> Float[Tensor, "bn c"]:
+def own_tokens(tokens: Trajectories, own: OwnFrames) -> Float[Tensor, "bn c"]:
     return tokens[:, own, torch.arange(own.shape[0], device=own.device)].flatten(0, 1)
 
 
-def by_token(tokens: Float[Tensor, "b f n c"]) -> Float[Tensor, "bn f c"]:
+def _by_token(tokens: Trajectories) -> Float[Tensor, "bn f c"]:
     return tokens.transpose(1, 2).flatten(0, 1)
 
 
-def blocks(tokens: Float[Tensor, "b f n c"], own: Int[Tensor, " n"], num_heads: int) -> list[tuple[Tensor, Tensor]]:
+def _blocks(tokens: Trajectories, own: OwnFrames, num_heads: int) -> list[tuple[Tensor, Tensor]]:
     """Even pieces along the queries: small on a CPU, one elsewhere and while a graph is traced."""
     b, _, n, c = tokens.shape
     if tokens.device.type != "cpu" or torch.compiler.is_compiling():
         return [(tokens, own)]
-    pieces = max(1, round(b * n * num_heads * c / BLOCK_ELEMENTS))
+    pieces = max(1, round(b * n * num_heads * c / _BLOCK_ELEMENTS))
     size = -(-n // pieces)
     return list(zip(tokens.split(size, dim=2), own.split(size), strict=True))
 
 
 def memory_efficient_temporal_attention(
-    tokens: Float[Tensor, "b f n c"],
-    own: Int[Tensor, " n"],
-    projections: Projections,
-    frame_bias: Float[Tensor, "b f"] | None = None,
-    dropout: float = 0.0,
+    tokens: Trajectories, own: OwnFrames, projections: Projections, frame_bias: Hidden = None, dropout: float = 0.0
 ) -> Float[Tensor, "b n c"]:
     """`temporal_attention`, with the backward pass below where a gradient is wanted and nothing else is in the way."""
     p = projections
@@ -170,11 +161,11 @@ class _MemoryEfficient(torch.autograd.Function):
     ) -> Tensor:
         projections = Projections(to_query, query_bias, to_key, to_value)
         kept, pooled = [], []
-        pieces = blocks(tokens, own, to_key.shape[0])
+        pieces = _blocks(tokens, own, to_key.shape[0])
         scratch = _Scratch(pieces[0][0], to_key.shape[0])
         for block, mine in pieces:
-            query = own_query(block, mine, projections)
-            weight = affinity(block, query, to_key, frame_bias, scratch.by_head(block))
+            query = _own_query(block, mine, projections)
+            weight = _affinity(block, query, to_key, frame_bias, scratch.by_head(block))
             pooled.append(pool(block, weight, to_value, scratch.by_query(block)))
             kept += [query, weight]
         ctx.save_for_backward(tokens, own, to_query, query_bias, to_key, to_value, *kept)
@@ -193,7 +184,7 @@ class _MemoryEfficient(torch.autograd.Function):
         )
         grad_tokens = torch.empty_like(tokens)
         start = 0
-        pieces = blocks(tokens, own, to_key.shape[0])
+        pieces = _blocks(tokens, own, to_key.shape[0])
         scratch = _Scratch(pieces[0][0], to_key.shape[0])
         for i, (block, mine) in enumerate(pieces):
             stop = start + mine.shape[0]
@@ -237,7 +228,7 @@ def _block_backward(
     """
     b, _, n, c = tokens.shape
     h, d, _ = projections.to_key.shape
-    each = by_token(tokens)
+    each = _by_token(tokens)
     by_head, by_query = scratch.by_head(tokens), scratch.by_query(tokens)
 
     if projections.to_value is None:
@@ -265,6 +256,6 @@ def _block_backward(
     if grads.query_bias is not None:
         grads.query_bias.add_(grad_query.sum(dim=0))
     by_clip: Tensor = grad_tokens.unflatten(0, (b, n))
-    place = torch.arange(n, device=own.device)
-    by_clip[:, place, own] += (grad_query @ projections.to_query).unflatten(0, (b, n))
+    index = torch.arange(n, device=own.device)
+    by_clip[:, index, own] += (grad_query @ projections.to_query).unflatten(0, (b, n))
     return by_clip.transpose(1, 2)

@@ -9,22 +9,36 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, is_visible, register_kernel
+from motionformer.attention.contract import AttentionKernel, Bias, Keys, Mask, Pool, Queries, Values, register_kernel
 from motionformer.attention.exact import softmax
 from motionformer.attention.orthoformer import read_prototypes
+from motionformer.attention.projection import finite_frames, is_visible
 from motionformer.attention.prototypes import segment_means
 
 
 @register_kernel("nystrom")
 class NystromAttention(AttentionKernel):
-    """Attention through `num_landmarks` mean queries and mean keys, each a run of neighbours in time, then place.
+    """Attention through `num_landmarks` mean queries and mean keys, each a run of neighbours in time, then space.
 
     Where there are fewer queries or keys than that, as in the small groups of divided attention, there are as many
-    landmarks as the fewer of the two: a mean query and a mean key make a pair. `constant_landmarks` lets no gradient
-    through them, as the released code does.
+    landmarks as the fewer of the two: a mean query and a mean key make a pair.
+
+    Args:
+        num_landmarks: r, the number of landmarks.
+        inverse_steps: iterations of the pseudo-inverse.
+        dropout: of the attention weights, in training.
+        constant_landmarks: let no gradient through the landmarks, as the released code does.
+
+    Raises:
+        ValueError: `num_landmarks` is below 1.
+
+    Example:
+        >>> q = k = v = torch.randn(1, 2, 24, 16)
+        >>> NystromAttention(8)(q, k, v, frames=4).shape
+        torch.Size([1, 2, 24, 4, 16])
     """
 
     def __init__(
@@ -45,17 +59,9 @@ class NystromAttention(AttentionKernel):
 
     @classmethod
     def from_config(cls, config: Any) -> AttentionKernel:
-        return cls(config.attend.num_prototypes, dropout=config.attention_dropout, constant_landmarks=True)
+        return cls(config.kernel.num_prototypes, dropout=config.attention_dropout, constant_landmarks=True)
 
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
         scale = q.shape[-1] ** -0.25
         key_mask = None if bias is None else rearrange(is_visible(bias), "b f s -> b (f s)")
         num = min(self.num_landmarks, q.shape[2], k.shape[2])
@@ -66,7 +72,7 @@ class NystromAttention(AttentionKernel):
         readers = repeat(mean_q, "b h r d -> (b f) h r d", f=frames).to(keys.dtype)
         mask = None if bias is None else rearrange(finite_frames(bias), "b f s -> (b f) 1 1 s")
         read = F.scaled_dot_product_attention(readers, keys, values, attn_mask=mask, scale=scale)
-        inverse = iterative_inverse(softmax(mean_q @ mean_k.transpose(-1, -2)), self.inverse_steps)
+        inverse = _iterative_inverse(softmax(mean_q @ mean_k.transpose(-1, -2)), self.inverse_steps)
         read = rearrange(read, "(b f) h r e -> b h r (f e)", f=frames).to(inverse.dtype)
         held = rearrange(inverse @ read, "b h r (f e) -> b h f r e", f=frames).to(v.dtype)
         return read_prototypes(mean_k[:, :, None], held, dropout=self.dropout if self.training else 0.0)
@@ -78,7 +84,7 @@ class NystromAttention(AttentionKernel):
 
 
 def _landmarks(x: Tensor, num: int, frames: int, mask: Tensor | None) -> Float[Tensor, "b h r d"]:
-    """Means over runs of tokens ordered place by place, all frames of a place together."""
+    """Means over runs of tokens ordered by position, all frames of a position together."""
     if x.shape[2] % frames:  # queries of no grid stay in their order
         frames = 1
     x = rearrange(x, "b h (f s) d -> b h (s f) d", f=frames)
@@ -87,7 +93,7 @@ def _landmarks(x: Tensor, num: int, frames: int, mask: Tensor | None) -> Float[T
     return segment_means(x, num, mask)
 
 
-def iterative_inverse(matrix: Float[Tensor, "*batch r r"], steps: int = 6) -> Float[Tensor, "*batch r r"]:
+def _iterative_inverse(matrix: Float[Tensor, "*batch r r"], steps: int = 6) -> Float[Tensor, "*batch r r"]:
     """The pseudo-inverse of a row-stochastic matrix by a third-order iteration (six steps are the published choice)."""
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     inverse = matrix.transpose(-1, -2) / matrix.sum(dim=-2, keepdim=True).amax(dim=-1, keepdim=True)

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, is_visible, register_kernel
+from motionformer.attention.contract import AttentionKernel, Bias, Keys, Mask, Pool, Queries, Values, register_kernel
 from motionformer.attention.exact import softmax
+from motionformer.attention.projection import finite_frames, is_visible
 from motionformer.attention.prototypes import Choice, segment_means, select_prototypes, take_tokens
 
 
@@ -28,13 +29,22 @@ class OrthoformerAttention(AttentionKernel):
         choice: `orthogonal` (greedy), `random`, or `segments` (means of consecutive runs of tokens).
         shared: one set of prototypes for all key frames, or a set for each, chosen among that frame's tokens: the
             queries are then laid out frame by frame, as many in each.
-        candidates: choose among the queries, as the released models do, or among queries and keys, as the paper says.
+        candidates: select among the queries, as the released models do, or among queries and keys, as in the paper.
         subsample: look only at this many times r random candidates (the paper: 4); None looks at all.
         refine: move each prototype to the mean of the queries nearest to it, and correct the logits for its norm.
         ridge: λ > 0 undoes the overlap of the prototypes with `(softmax(PPᵀ) + λI)⁻¹`.
-        generator: decides every random draw in training. Evaluation draws nothing and is repeatable, unless
-            `deterministic_eval=False` (the released behaviour). Leave it out under activation checkpointing, which
-            repeats the draws of PyTorch's own generator only.
+        dropout: of the attention weights, in training.
+        deterministic_eval: draw nothing in evaluation, which is then repeatable; False is the released behaviour.
+        generator: of every random draw [default: PyTorch's global one]. Leave it out under activation checkpointing,
+            which repeats the draws of PyTorch's own generator only.
+
+    Raises:
+        ValueError: `num_prototypes` is below 1, or `choice` or `candidates` is unknown.
+
+    Example:
+        >>> q = k = v = torch.randn(1, 2, 24, 16)
+        >>> OrthoformerAttention(8)(q, k, v, frames=4).shape
+        torch.Size([1, 2, 24, 4, 16])
     """
 
     def __init__(
@@ -55,9 +65,9 @@ class OrthoformerAttention(AttentionKernel):
         if num_prototypes < 1:
             raise ValueError(f"Orthoformer attention needs num_prototypes >= 1, got {num_prototypes}.")
         if choice not in ("orthogonal", "random", "segments"):
-            raise ValueError(f"choice is 'orthogonal', 'random' or 'segments', not {choice!r}.")
+            raise ValueError(f"`choice` must be 'orthogonal', 'random' or 'segments', not {choice!r}.")
         if candidates not in ("queries", "queries+keys"):
-            raise ValueError(f"candidates is 'queries' or 'queries+keys', not {candidates!r}.")
+            raise ValueError(f"`candidates` must be 'queries' or 'queries+keys', not {candidates!r}.")
         self.num_prototypes = num_prototypes
         self.choice = choice
         self.shared = shared
@@ -71,7 +81,7 @@ class OrthoformerAttention(AttentionKernel):
 
     @classmethod
     def from_config(cls, config: Any) -> AttentionKernel:
-        a = config.attend
+        a = config.kernel
         return cls(
             a.num_prototypes,
             choice=a.choice,
@@ -88,15 +98,7 @@ class OrthoformerAttention(AttentionKernel):
         """A closer approximation at nearly the same cost: one Lloyd step, norm correction, ridge (method.md §4)."""
         return cls(num_prototypes, shared=shared, refine=True, ridge=0.01)
 
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
         scale = q.shape[-1] ** -0.25
         prototypes = self._choose(q.detach() * scale, k.detach() * scale, frames, bias, query_mask)
         penalty = prototypes.square().sum(dim=-1) / 2 if self.refine else None
@@ -120,7 +122,7 @@ class OrthoformerAttention(AttentionKernel):
     def _choose(
         self, q: Tensor, k: Tensor, frames: int, bias: Tensor | None, query_mask: Tensor | None
     ) -> Float[Tensor, "b h g r d"]:
-        """Prototypes of each group: one group for all frames if shared, else one group a frame."""
+        """Prototypes of each group: one group for all frames if shared, else one group per frame."""
         groups = 1 if self.shared else frames
         if q.shape[2] % groups:
             raise ValueError(f"per-frame prototypes: {q.shape[2]} queries do not divide into {groups} frames.")
@@ -176,7 +178,7 @@ def read_prototypes(
     one for each; `penalty` is taken off their logits. Where every group holds one frame this is ordinary attention to
     few keys, and the fused kernel does it without keeping the n × r weights. Where one group holds several frames, all
     of them share one softmax, which a fused kernel would compute again for each: there the weights are kept
-    (docs/decisions.md, "looking up prototypes").
+    (docs/decisions.md, "reading prototypes").
     """
     groups, frames = prototypes.shape[2], values.shape[2]
     held = rearrange(values, "b h (g k) r e -> b h g r (k e)", g=groups)

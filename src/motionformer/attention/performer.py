@@ -4,38 +4,41 @@ from typing import Any
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from motionformer.attention.contract import AttentionKernel, Pool, finite_frames, register_kernel
-from motionformer.attention.projection import without_autocast
+from motionformer.attention.contract import AttentionKernel, Bias, Keys, Mask, Pool, Queries, Values, register_kernel
+from motionformer.attention.projection import finite_frames, without_autocast
 
-EPSILON = 1e-6
+_EPSILON = 1e-6
 
 
 @register_kernel("performer")
 class PerformerAttention(AttentionKernel):
-    """Attention with `num_features` random features; the projection is drawn once and saved with the weights."""
+    """Attention with `num_features` random features; the projection is drawn once and saved with the weights.
+
+    Args:
+        head_dim: d, channels of a head.
+        num_features: random features.
+        generator: draws the projection [default: PyTorch's global generator].
+
+    Example:
+        >>> q = k = v = torch.randn(1, 2, 24, 16)
+        >>> PerformerAttention(16)(q, k, v, frames=4).shape
+        torch.Size([1, 2, 24, 4, 16])
+    """
 
     projection: Float[Tensor, "features d"]
 
     def __init__(self, head_dim: int, num_features: int = 256, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.register_buffer("projection", orthogonal_features(num_features, head_dim, generator))
+        self.register_buffer("projection", _orthogonal_features(num_features, head_dim, generator))
 
     @classmethod
     def from_config(cls, config: Any) -> AttentionKernel:
-        return cls(config.dim // config.num_heads, config.attend.num_features)
+        return cls(config.dim // config.num_heads, config.kernel.num_features)
 
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
         with without_autocast(k.device):
             features = self._key_features(k, bias)
             by_frame = rearrange(features, "b h (f s) m -> b h f m s", f=frames)
@@ -70,17 +73,17 @@ class PerformerAttention(AttentionKernel):
         return self._features(logits, half_norm, largest.masked_fill(largest == -float("inf"), 0.0)) * weight
 
     def _logits(self, x: Tensor) -> tuple[Float[Tensor, "b h n m"], Float[Tensor, "b h n 1"]]:
-        """In float32 at least: the smallest features are below what half precision can say."""
+        """In float32 at least: the smallest features are below the range of half precision."""
         wide = torch.promote_types(self.projection.dtype, torch.float32)
         x = x.to(wide) * x.shape[-1] ** -0.25
         return x @ self.projection.to(wide).T, x.square().sum(dim=-1, keepdim=True) / 2
 
     def _features(self, logits: Tensor, half_norm: Tensor, largest: Tensor) -> Float[Tensor, "b h n m"]:
-        features: Tensor = logits.shape[-1] ** -0.5 * (torch.exp(logits - half_norm - largest) + EPSILON)
+        features: Tensor = logits.shape[-1] ** -0.5 * (torch.exp(logits - half_norm - largest) + _EPSILON)
         return features
 
 
-def orthogonal_features(num: int, dim: int, generator: torch.Generator | None = None) -> Float[Tensor, "{num} {dim}"]:
+def _orthogonal_features(num: int, dim: int, generator: torch.Generator | None = None) -> Float[Tensor, "{num} {dim}"]:
     """Gaussian directions, orthogonal within each block of `dim`, with the lengths of Gaussian vectors."""
     blocks = [_random_rotation(dim, generator) for _ in range(-(-num // dim))]
     lengths = torch.randn(num, dim, generator=generator).norm(dim=1)

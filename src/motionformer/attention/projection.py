@@ -1,22 +1,22 @@
-"""What every scheme shares: tokens → queries, keys and values of each head; checks; chunks of queries; precision."""
+"""What schemes and kernels share: queries, keys and values of each head; masks; chunks of queries; precision."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-CPU_BUDGET = 6 << 20
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_CPU_BUDGET = 6 << 20
 """Elements of the trajectories `[b f n c]` held at once on a CPU: 24 MB of float32, about one last-level cache."""
-ACCELERATOR_BUDGET = 128 << 20
+_ACCELERATOR_BUDGET = 128 << 20
 """The same elsewhere, where few large kernels win: 256 MB of bfloat16."""
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
-    """Whether calling `layer` does what its `weight` and `bias` say and nothing else.
+    """Whether calling `layer` applies its `weight` and `bias` and does nothing else.
 
     Only then may they be used without calling it. Adapters, parametrisations and quantised layers are of another type,
     pruning masks and observers are hooks, quantised and sharded weights are tensors of another type, and some tools put
@@ -25,7 +25,7 @@ def is_plain(layer: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
     return (
         type(layer) is kind
         and not hasattr(type(layer.weight), "__tensor_flatten__")  # asked of the type, which `torch.compile` sees too
-        and not any(getattr(layer, hooks) for hooks in HOOKS)
+        and not any(getattr(layer, hooks) for hooks in _HOOKS)
         and "forward" not in layer.__dict__
     )
 
@@ -50,13 +50,8 @@ def project_qkv(
     return q, k, v
 
 
-def check_heads(dim: int, num_heads: int) -> None:
-    if dim % num_heads:
-        raise ValueError(f"dim {dim} does not divide into {num_heads} heads.")
-
-
 def patches_per_frame(num_tokens: int, num_prefix_tokens: int, frames: int) -> int:
-    """s, or an error that says which of the three numbers cannot be right."""
+    """s, or an error that names the three numbers."""
     patches = num_tokens - num_prefix_tokens
     if frames < 1 or patches < 0 or patches % frames:
         raise ValueError(
@@ -64,6 +59,32 @@ def patches_per_frame(num_tokens: int, num_prefix_tokens: int, frames: int) -> i
             f"not divide into {frames} frames. Tokens are ordered prefix, then frame by frame."
         )
     return patches // frames
+
+
+def split_bias(
+    key_mask: Bool[Tensor, "b m"] | None, key_bias: Float[Tensor, "b m"] | None, frames: int, like: Tensor
+) -> tuple[Float[Tensor, "b {frames} s"] | None, Bool[Tensor, "b {frames}"] | None]:
+    """A mask and a bias over keys as one additive bias per frame, and which frames show any key at all.
+
+    The caller leaves out what was pooled from the others.
+    """
+    if key_mask is None and key_bias is None:
+        return None, None
+    bias = like.new_zeros(()) if key_bias is None else key_bias.to(like.dtype)
+    if key_mask is not None:
+        bias = bias.expand(key_mask.shape).masked_fill(~key_mask, -float("inf"))
+    bias = rearrange(bias, "b (f s) -> b f s", f=frames)
+    return bias, is_visible(bias).any(dim=-1)
+
+
+def is_visible(bias: Float[Tensor, "b f s"]) -> Bool[Tensor, "b f s"]:
+    """Which keys are not hidden."""
+    return bias != -float("inf")
+
+
+def finite_frames(bias: Float[Tensor, "b f s"]) -> Float[Tensor, "b f s"]:
+    """Zero where a frame has no visible key: a softmax over nothing would be NaN."""
+    return bias.masked_fill(~is_visible(bias).any(dim=-1, keepdim=True), 0.0)
 
 
 def automatic_chunk(q: Tensor, frames: int) -> int:
@@ -76,7 +97,7 @@ def automatic_chunk(q: Tensor, frames: int) -> int:
     b, h, n, d = q.shape
     if torch.compiler.is_exporting():  # a number of pieces that depends on the batch would fix the batch
         return n
-    budget = CPU_BUDGET if q.device.type == "cpu" else ACCELERATOR_BUDGET
+    budget = _CPU_BUDGET if q.device.type == "cpu" else _ACCELERATOR_BUDGET
     pieces = max(1, round(b * n * frames * h * d / budget))
     return max(32, -(-n // pieces))
 

@@ -24,11 +24,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Choice = Literal["orthogonal", "random"]
-TAKEN = 2.0
+_TAKEN = 2.0
 """Above every cosine: taken already, though still usable if nothing else is left."""
-FORBIDDEN = 4.0
+_FORBIDDEN = 4.0
 """Above taken: padding, never chosen while any real candidate exists."""
-SHORTLIST = 64
+_SHORTLIST = 64
 
 
 def select_prototypes(
@@ -44,10 +44,30 @@ def select_prototypes(
 ) -> Int[Tensor, "*batch r"]:
     """Indices of `num` candidates that represent the rest; of all of them if there are fewer.
 
-    `orthogonal` takes, again and again, the candidate least aligned with those already taken, beginning at `start`
-    (drawn when None; the first real candidate when `deterministic`). `random` takes any. `subsample=4` looks only
-    at 4 · num random candidates. `mask` is True for real candidates: padding is never selected, and where fewer
-    than `num` are real some are selected twice. No gradient flows through the choice.
+    No gradient flows through the choice.
+
+    Args:
+        candidates: any vectors.
+        num: r, how many to select.
+        choice: `orthogonal` takes, again and again, the candidate least aligned with those already taken; `random`
+            takes any.
+        start: index of the first one [default: drawn; the first real candidate when `deterministic`].
+        mask: True for real candidates: padding is never selected, and where fewer than `num` are real some are
+            selected twice.
+        subsample: consider only this many times `num` random candidates [default: all].
+        deterministic: draw nothing.
+        generator: of every random draw [default: PyTorch's global one].
+
+    Returns:
+        The indices, in the order in which they were taken.
+
+    Raises:
+        ValueError: `num` is below 1, or `choice` is unknown.
+
+    Example:
+        >>> vectors = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+        >>> select_prototypes(vectors, 2, deterministic=True)
+        tensor([0, 2])
     """
     *batch, n, _ = candidates.shape
     if num < 1:
@@ -59,7 +79,7 @@ def select_prototypes(
     if choice == "random":
         return draw.order(mask)[:, :num].reshape(*batch, num)
     if choice != "orthogonal":
-        raise ValueError(f"choice is 'orthogonal' or 'random', not {choice!r}.")
+        raise ValueError(f"`choice` must be 'orthogonal' or 'random', not {choice!r}.")
     first = None if start is None else _as_rows(start, rows)
     pool = None
     if subsample is not None and subsample * num < n:
@@ -71,7 +91,7 @@ def select_prototypes(
     if first is None:
         first = draw.start(mask, rows.shape[1])
     half = rows.dtype in (torch.float16, torch.bfloat16)
-    index = greedy_orthogonal(F.normalize(rows.float() if half else rows, dim=-1), num, first, mask)
+    index = _greedy_orthogonal(F.normalize(rows.float() if half else rows, dim=-1), num, first, mask)
     if pool is not None:
         index = pool.gather(1, index)
     return index.reshape(*batch, num)
@@ -87,7 +107,18 @@ def segment_means(
 ) -> Float[Tensor, "*batch r d"]:
     """Means of `num` consecutive runs of real tokens: disjoint, none left out, the shorter runs first (method.md §4).
 
-    Where fewer than `num` tokens are real, a run is one of them, and some are in several.
+    Args:
+        tokens: any vectors.
+        num: r, the number of runs; at most n.
+        mask: True for real tokens. Where fewer than `num` are real, a run is one of them, and some are in several.
+
+    Returns:
+        The means.
+
+    Example:
+        >>> segment_means(torch.tensor([[1.0], [3.0], [5.0]]), 2)
+        tensor([[1.],
+                [4.]])
     """
     n = tokens.shape[-2]
     num = min(num, n)
@@ -111,7 +142,7 @@ def segment_means(
 
 
 def _begin_with(first: Int[Tensor, " rows"], pool: Int[Tensor, "rows m"]) -> Int[Tensor, "rows m"]:
-    """The pool with `first` in front; where it was in the pool already, it changes places."""
+    """The pool with `first` in front; where it was in the pool already, it is swapped."""
     pool = torch.where(pool == first[:, None], pool[:, :1], pool)
     return torch.cat((first[:, None], pool[:, 1:]), dim=1)
 
@@ -158,7 +189,7 @@ def _as_rows(start: Tensor | int, rows: Tensor) -> Tensor:
     return start.reshape(-1).to(rows.device)
 
 
-def greedy_orthogonal(
+def _greedy_orthogonal(
     unit: Float[Tensor, "rows n d"],
     num: int,
     start: Int[Tensor, " rows"],
@@ -167,7 +198,7 @@ def greedy_orthogonal(
     """Indices of `num` near-orthogonal rows of `unit` (unit vectors), in the order they were taken."""
     blocked = torch.zeros_like(unit[..., 0])
     if mask is not None:
-        blocked = blocked.masked_fill(~mask, FORBIDDEN)
+        blocked = blocked.masked_fill(~mask, _FORBIDDEN)
     if torch.compiler.is_exporting():
         return _by_running_maximum(unit, num, start, blocked)
     chosen: Tensor = _select(unit, num, start, blocked)
@@ -177,7 +208,7 @@ def greedy_orthogonal(
 @torch.library.custom_op("motionformer::greedy_orthogonal", mutates_args=())
 def _select(unit: Tensor, num: int, start: Tensor, blocked: Tensor) -> Tensor:
     """The opaque operator that `torch.compile` sees: its number of steps depends on the data."""
-    if unit.shape[1] <= max(4 * num, SHORTLIST + 1):
+    if unit.shape[1] <= max(4 * num, _SHORTLIST + 1):
         return _by_gram(unit, num, start, blocked)
     return _by_lazy_blocks(unit, num, start, blocked)
 
@@ -193,7 +224,7 @@ def _by_running_maximum(unit: Tensor, num: int, start: Tensor, blocked: Tensor) 
     for _ in range(num - 1):
         newest = unit.gather(1, chosen[-1][..., None].expand(-1, -1, unit.shape[2]))  # take_along_dim fixes the batch
         largest = torch.maximum(largest, (unit @ newest.transpose(1, 2)).squeeze(-1).abs())
-        largest = largest.scatter(1, chosen[-1], TAKEN)
+        largest = largest.scatter(1, chosen[-1], _TAKEN)
         chosen.append(largest.argmin(dim=1, keepdim=True))
     return torch.cat(chosen, dim=1)
 
@@ -207,7 +238,7 @@ def _by_gram(unit: Tensor, num: int, start: Tensor, blocked: Tensor) -> Tensor:
     for step in range(1, num):
         newest = chosen[:, step - 1]
         torch.maximum(largest, gram[rows, newest], out=largest)
-        largest[rows, newest] = TAKEN
+        largest[rows, newest] = _TAKEN
         chosen[:, step] = largest.argmin(dim=1)
     return chosen
 
@@ -222,16 +253,16 @@ def _by_lazy_blocks(unit: Tensor, num: int, start: Tensor, blocked: Tensor) -> T
     newest, taken = unit[rows, start][:, None], start[:, None]
     while True:
         torch.maximum(bound, (newest @ unit.transpose(1, 2)).abs_().amax(dim=1), out=bound)
-        bound.scatter_(1, taken, TAKEN)
+        bound.scatter_(1, taken, _TAKEN)
         if int(count.min()) == num:
             return chosen[:, :num].contiguous()  # the layout that the operator promises
-        smallest, short = bound.topk(SHORTLIST + 1, dim=1, largest=False, sorted=True)
+        smallest, short = bound.topk(_SHORTLIST + 1, dim=1, largest=False, sorted=True)
         short = short[:, :-1].sort(dim=1).values  # by index: ties go to the first, as in the plain loop
         vectors = torch.take_along_dim(unit, short[..., None], dim=1)
         picks, went = _pick_from(bound.gather(1, short), vectors, smallest[:, -1], num - count)
         index = short.gather(1, picks)
-        place = count[:, None] + torch.arange(picks.shape[1], device=unit.device)
-        chosen.scatter_(1, torch.where(went, place, num), index)
+        position = count[:, None] + torch.arange(picks.shape[1], device=unit.device)
+        chosen.scatter_(1, torch.where(went, position, num), index)
         count += went.sum(dim=1)
         newest = vectors[rows[:, None], picks] * went[..., None]
         # A paused row writes its first pick again, a finished row is not read again: the shapes stay equal.
@@ -239,12 +270,12 @@ def _by_lazy_blocks(unit: Tensor, num: int, start: Tensor, blocked: Tensor) -> T
 
 
 def _pick_from(value: Tensor, vectors: Tensor, limit: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
-    """Places picked inside the shortlist, step by step, and whether each row still went along at that step.
+    """Indices picked inside the shortlist, step by step, and whether each row still went along at that step.
 
     A row pauses when its best is no longer below everyone else's bound. Its values only grow, so it stays paused.
     """
     gram = (vectors @ vectors.transpose(1, 2)).abs_()
-    gram.diagonal(dim1=1, dim2=2).fill_(TAKEN)
+    gram.diagonal(dim1=1, dim2=2).fill_(_TAKEN)
     rows = torch.arange(value.shape[0], device=value.device)
     picks, went = [], []
     for step in range(value.shape[1]):

@@ -8,20 +8,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from motionformer.attention.contract import AttentionKernel, LayerRecord, Pool
-from motionformer.attention.temporal import TemporalPooling
+from motionformer.attention.contract import AttentionKernel, Bias, Keys, LayerRecord, Mask, Pool, Queries, Values
+from motionformer.attention.folded import OwnFrames, Trajectories
+from motionformer.attention.temporal import TemporalPooling, Visible
 
 
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
-    """Record every attention layer inside `model`, by name, for one forward pass (memory: all n × n maps).
+    """Record every attention layer inside `model` for as long as the `with` block lasts (memory: all n × n maps).
 
     A model that computes activations again for its backward pass (`recompute`, `checkpointing`) is recorded under
     `torch.no_grad()` only: that second pass would be recorded too.
+
+    Args:
+        model: a `Motionformer`, or any module with attention layers inside.
+
+    Returns:
+        What each layer did in the last forward pass, by its name in `model`.
+
+    Raises:
+        ValueError: there is no attention layer inside.
+
+    Example:
+        >>> model = create_model("motionformer-tiny").eval()
+        >>> with torch.no_grad(), record_attention(model) as records:
+        ...     logits = model(torch.randn(1, 3, 8, 48, 48))
+        >>> records["blocks.3.attn"].time.shape  # heads, queries, frames
+        torch.Size([1, 4, 144, 4])
     """
     repeats = any(_computes_twice(module) for module in model.modules())
     records: dict[str, LayerRecord] = {}
@@ -33,13 +50,13 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
         setattr(module, attribute, wrapper)
 
     for name, module in list(model.named_modules()):
-        if not isinstance(getattr(module, "attend", None), AttentionKernel):
+        if not isinstance(getattr(module, "kernel", None), AttentionKernel):
             continue
         record = records[name] = LayerRecord()
         hooks.append(module.register_forward_pre_hook(record.clear))
-        wrap(module, "attend", _RecordedKernel(module.attend, record.space_chunks, repeats))
-        if isinstance(getattr(module, "attend_prefix", None), AttentionKernel):
-            wrap(module, "attend_prefix", _RecordedKernel(module.attend_prefix, record.prefix_chunks, repeats))
+        wrap(module, "kernel", _RecordedKernel(module.kernel, record.space_chunks, repeats))
+        if isinstance(getattr(module, "prefix_kernel", None), AttentionKernel):
+            wrap(module, "prefix_kernel", _RecordedKernel(module.prefix_kernel, record.prefix_chunks, repeats))
         if isinstance(getattr(module, "time", None), TemporalPooling):
             wrap(module, "time", _RecordedTime(module.time, record.time_chunks))
     if not records:
@@ -54,7 +71,6 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, LayerRecord]]:
 
 
 def _computes_twice(module: nn.Module) -> bool:
-    """A layer says so itself, a model in its configuration."""
     return bool(getattr(module, "recompute", False) or getattr(getattr(module, "config", None), "checkpointing", False))
 
 
@@ -68,15 +84,7 @@ class _RecordedKernel(AttentionKernel):
         self.repeats = repeats
         self.train(inner.training)
 
-    def prepare(
-        self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h m d"],
-        v: Float[Tensor, "b h m e"],
-        frames: int,
-        bias: Float[Tensor, "b f s"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
-    ) -> Pool:
+    def prepare(self, q: Queries, k: Keys, v: Values, frames: int, bias: Bias = None, query_mask: Mask = None) -> Pool:
         if self.repeats and torch.is_grad_enabled():
             raise ValueError("the model computes activations twice (recompute, checkpointing): record it in no_grad().")
         with torch.no_grad(), self._draws_come_again(q.device):
@@ -108,20 +116,10 @@ class _RecordedTime(TemporalPooling):
         self.chunks = chunks
         self.train(inner.training)
 
-    def forward(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b n c"]:
+    def forward(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b n c"]:
         self.chunks.append(self.inner.weights(tokens, own, visible).detach())
         out: Tensor = self.inner(tokens, own, visible)
         return out
 
-    def weights(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b h n f"]:
+    def weights(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b h n f"]:
         return self.inner.weights(tokens, own, visible)

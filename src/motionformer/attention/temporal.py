@@ -1,19 +1,21 @@
 """What to do with a trajectory: attend along it, or average it (method.md §3, steps 2 and 3 and the `Avg_T` ablation).
 
-A temporal pooling is given the trajectories `ỹ [b f n c]` and each query's own frame, and returns one token a query.
+A temporal pooling is given the trajectories `ỹ [b f n c]` and each query's own frame, and returns one token per query.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from motionformer.attention.folded import (
+    OwnFrames,
     Projections,
+    Trajectories,
     memory_efficient_temporal_attention,
     own_tokens,
     pool,
@@ -21,6 +23,9 @@ from motionformer.attention.folded import (
     temporal_weights,
 )
 from motionformer.attention.projection import is_plain, without_autocast
+
+Visible: TypeAlias = Bool[Tensor, "b f"] | None
+"""True for frames with any visible key; the others are left out."""
 
 
 class TemporalPooling(nn.Module, ABC):
@@ -32,27 +37,17 @@ class TemporalPooling(nn.Module, ABC):
         return cls()
 
     @abstractmethod
-    def forward(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b n c"]: ...
+    def forward(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b n c"]: ...
 
     @abstractmethod
-    def weights(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b h n f"]:
-        """The weights of the pooling, for looking at; one head where all heads agree."""
+    def weights(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b h n f"]:
+        """The weights of the pooling, for recording; one head where all heads agree."""
 
     def macs(self, n: int, frames: int, dim: int) -> float:
-        """Multiply-adds for n trajectories through `frames` frames by the paper's convention. A pooling states its own.
+        """Multiply-adds for n trajectories through `frames` frames by the paper's convention.
 
         Raises:
-            NotImplementedError: this pooling states none. Nothing is guessed.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not state its multiply-adds: give it a method macs.")
 
@@ -60,11 +55,22 @@ class TemporalPooling(nn.Module, ABC):
 class TemporalAttention(TemporalPooling):
     """Attention along each trajectory, queried from its own frame.
 
-    `project_values=False` averages the trajectory itself, as the released models do. The key projection has no bias:
-    it would add the same number to every frame, which the softmax removes.
+    The key projection has no bias: it would add the same number to every frame, which the softmax removes.
 
     The projections are folded (`folded.py`) while all of them are plain layers. If any is wrapped, hooked, quantised or
     parametrised, all are called, on every token of every trajectory: the same function at the paper's own cost.
+
+    Args:
+        dim: width of the tokens.
+        num_heads: heads, each of `dim / num_heads` channels.
+        bias: whether the projections of queries and values have a bias.
+        project_values: False averages the trajectory itself, as the released models do.
+        dropout: of the attention weights, in training.
+
+    Example:
+        >>> trajectories, own = torch.randn(1, 4, 24, 64), torch.arange(24) // 6
+        >>> TemporalAttention(64, num_heads=4)(trajectories, own).shape
+        torch.Size([1, 24, 64])
     """
 
     def __init__(
@@ -93,12 +99,7 @@ class TemporalAttention(TemporalPooling):
             dropout=config.attention_dropout,
         )
 
-    def forward(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b n c"]:
+    def forward(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b n c"]:
         dropout = self.dropout if self.training else 0.0
         if not self._is_folded():
             weight = F.dropout(self._called_weights(tokens, own, visible), dropout)
@@ -107,20 +108,15 @@ class TemporalAttention(TemporalPooling):
                 return _zero_if_blind(pool(values, weight, None), visible)
         with without_autocast(tokens.device):
             out = memory_efficient_temporal_attention(
-                tokens, own, self.projections(tokens.dtype), _hide(visible, tokens), dropout
+                tokens, own, self._projections(tokens.dtype), _hide(visible, tokens), dropout
             )
             if self.to_value is not None and self.to_value.bias is not None:
                 out = out + self.to_value.bias.to(out.dtype)
         return _zero_if_blind(out, visible)
 
-    def weights(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b h n f"]:
+    def weights(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b h n f"]:
         if self._is_folded():
-            weight = temporal_weights(tokens, own, self.projections(tokens.dtype), _hide(visible, tokens))
+            weight = temporal_weights(tokens, own, self._projections(tokens.dtype), _hide(visible, tokens))
         else:
             weight = self._called_weights(tokens, own, visible)
         return rearrange(weight, "(b n) h f -> b h n f", b=tokens.shape[0])
@@ -139,8 +135,8 @@ class TemporalAttention(TemporalPooling):
         """With keys and values of every trajectory token projected, which the release does in any case."""
         return n * dim * dim + n * frames * dim * 2 * dim + 2.0 * n * frames * dim
 
-    def projections(self, dtype: torch.dtype) -> Projections:
-        """The weights as `temporal_attention` takes them, one matrix a head."""
+    def _projections(self, dtype: torch.dtype) -> Projections:
+        """The weights as `temporal_attention` takes them, one matrix per head."""
 
         def by_head(linear: nn.Linear) -> Tensor:
             heads: Tensor = linear.weight.to(dtype).unflatten(0, (self.num_heads, -1))
@@ -156,25 +152,20 @@ class TemporalAttention(TemporalPooling):
 
 
 class TemporalAverage(TemporalPooling):
-    """The paper's `Avg_T` ablation: the plain mean of the trajectory. No parameters."""
+    """The paper's `Avg_T` ablation: the plain mean of the trajectory. No parameters.
 
-    def forward(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b n c"]:
+    Example:
+        >>> TrajectoryAttention(64, num_heads=4, time=TemporalAverage()).time
+        TemporalAverage()
+    """
+
+    def forward(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b n c"]:
         if visible is None:
             return tokens.mean(dim=1)
         shown = visible[:, :, None, None].to(tokens.dtype)
         return (tokens * shown).sum(dim=1) / shown.sum(dim=1).clamp(min=1)
 
-    def weights(
-        self,
-        tokens: Float[Tensor, "b f n c"],
-        own: Int[Tensor, " n"],
-        visible: Bool[Tensor, "b f"] | None = None,
-    ) -> Float[Tensor, "b h n f"]:
+    def weights(self, tokens: Trajectories, own: OwnFrames, visible: Visible = None) -> Float[Tensor, "b h n f"]:
         shown = tokens.new_ones(tokens.shape[:2]) if visible is None else visible.to(tokens.dtype)
         weight = shown / shown.sum(dim=1, keepdim=True).clamp(min=1)
         return repeat(weight, "b f -> b 1 n f", n=tokens.shape[2])

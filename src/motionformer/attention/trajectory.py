@@ -5,21 +5,24 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from motionformer.attention.contract import (
-    AttentionKernel,
     AttentionScheme,
+    Context,
+    KeyBias,
+    KeyMask,
     LayerRecord,
+    Mask,
     Pool,
+    Tokens,
     build_kernel,
     register_scheme,
-    split_bias,
 )
 from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import automatic_chunk, patches_per_frame, project_qkv
+from motionformer.attention.projection import automatic_chunk, patches_per_frame, project_qkv, split_bias
 from motionformer.attention.temporal import POOLINGS, TemporalAttention, TemporalPooling
 
 
@@ -30,10 +33,19 @@ class TrajectoryAttention(AttentionScheme):
     Prefix tokens (class, registers) attend to everything in one softmax; patch tokens never see them.
 
     Args:
-        attend: the kernel that computes the softmax over each frame (exact by default).
-        time: how a trajectory becomes one token (attention along it by default).
-        chunk_size: queries processed at once; bounds memory, never changes the result. None picks it by device.
+        dim: width of the tokens.
+        num_heads: heads, each of `dim / num_heads` channels.
+        project_values: whether temporal attention projects values; the released models do not.
+        time: how a trajectory becomes one token [default: attention along it].
+        chunk_size: queries processed at once; bounds memory, never changes the result [default: by device].
         recompute: keep only the inputs for the backward pass and compute the rest again there.
+        options: further arguments of `AttentionScheme`: `num_prefix_tokens`, `bias`, `dropout`, and `kernel`, which
+            computes the softmax over each frame.
+
+    Example:
+        >>> layer = TrajectoryAttention(64, num_heads=4, kernel=OrthoformerAttention(8))
+        >>> layer(torch.randn(1, 25, 64), frames=4).shape  # a class token and 4 frames of 6 patches
+        torch.Size([1, 25, 64])
     """
 
     def __init__(
@@ -41,35 +53,31 @@ class TrajectoryAttention(AttentionScheme):
         dim: int,
         num_heads: int = 8,
         *,
-        num_prefix_tokens: int = 1,
-        bias: bool = True,
         project_values: bool = True,
-        dropout: float = 0.0,
-        attend: AttentionKernel | None = None,
         time: TemporalPooling | None = None,
         chunk_size: int | None = None,
         recompute: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(dim, num_heads, num_prefix_tokens=num_prefix_tokens, bias=bias, dropout=dropout, attend=attend)
+        super().__init__(dim, num_heads, **options)
         self.chunk_size = chunk_size
         self.recompute = recompute
-        self.attend_prefix = ExactAttention(dropout)  # few queries: exact is linear already
+        self.prefix_kernel = ExactAttention(self.dropout)  # few queries: exact is linear already
         proj = self.proj
         del self.proj
-        self.time = (
-            TemporalAttention(dim, num_heads, bias=bias, project_values=project_values, dropout=dropout)
-            if time is None
-            else time
-        )
+        if time is None:
+            bias = self.qkv.bias is not None
+            time = TemporalAttention(dim, num_heads, bias=bias, project_values=project_values, dropout=self.dropout)
+        self.time = time
         self.proj = proj  # behind `time`: weights are drawn in the order of the parts
 
     @classmethod
     def from_config(cls, config: Any, **options: Any) -> AttentionScheme | tuple[AttentionScheme, AttentionScheme]:
         if config.time not in POOLINGS:
-            raise ValueError(f"time is one of {', '.join(POOLINGS)}; not {config.time!r}.")
+            raise ValueError(f"`time` must be one of {', '.join(POOLINGS)}; not {config.time!r}.")
         return super().from_config(
             config,
-            attend=build_kernel(config),
+            kernel=build_kernel(config),  # before `time`: weights are drawn in this order
             time=POOLINGS[config.time].from_config(config),
             chunk_size=config.chunk_size,
             recompute=config.recompute,
@@ -78,15 +86,15 @@ class TrajectoryAttention(AttentionScheme):
 
     def forward(
         self,
-        x: Float[Tensor, "b n c"],
+        x: Tokens,
         frames: int,
         *,
-        context: Float[Tensor, "b m c"] | None = None,
-        key_mask: Bool[Tensor, "b m"] | None = None,
-        key_bias: Float[Tensor, "b m"] | None = None,
-        query_mask: Bool[Tensor, "b n"] | None = None,
+        context: Context = None,
+        key_mask: KeyMask = None,
+        key_bias: KeyBias = None,
+        query_mask: Mask = None,
         query_frames: Int[Tensor, " patches"] | None = None,
-    ) -> Float[Tensor, "b n c"]:
+    ) -> Tokens:
         """Attend from the tokens `x` to themselves, or to `context` (`frames` frames of it).
 
         Masks and biases cover prefix tokens too; a mask is True for real tokens. `query_frames` gives the own frame
@@ -103,23 +111,23 @@ class TrajectoryAttention(AttentionScheme):
 
         pieces = []
         if p > 0:
-            prefix = self.attend_prefix(q[:, :, :p], k, v, 1, key_mask=key_mask, key_bias=key_bias)
+            prefix = self.prefix_kernel(q[:, :, :p], k, v, 1, key_mask=key_mask, key_bias=key_bias)
             pieces.append(rearrange(prefix, "b h p 1 d -> b p (h d)"))
         bias, visible = split_bias(_after(key_mask, p), _after(key_bias, p), frames, q)
-        pool = self.attend.prepare(q[:, :, p:], k[:, :, p:], v[:, :, p:], frames, bias, _after(query_mask, p))
+        pool = self.kernel.prepare(q[:, :, p:], k[:, :, p:], v[:, :, p:], frames, bias, _after(query_mask, p))
         chunk = automatic_chunk(q[:, :, p:], frames) if self.chunk_size is None else self.chunk_size
-        for queries, place in zip(q[:, :, p:].split(chunk, dim=2), own.split(chunk), strict=True):
+        for queries, mine in zip(q[:, :, p:].split(chunk, dim=2), own.split(chunk), strict=True):
             if self.recompute and torch.is_grad_enabled():
-                pieces.append(checkpoint(self._track, pool, queries, place, visible, use_reentrant=False))
+                pieces.append(checkpoint(self._track, pool, queries, mine, visible, use_reentrant=False))
             else:
-                pieces.append(self._track(pool, queries, place, visible))
+                pieces.append(self._track(pool, queries, mine, visible))
         return self.proj(torch.cat(pieces, dim=1))  # type: ignore[no-any-return]
 
     def macs(self, frames: int, patches: int, num_prefix_tokens: int) -> float:
         """Multiply-adds of one clip by the paper's convention: `frames` frames of `patches` patches, and a prefix."""
         c, n = self.proj.in_features, frames * patches
         tokens = n + num_prefix_tokens
-        space = self.attend.macs(n, n, frames, self.num_heads, c // self.num_heads)
+        space = self.kernel.macs(n, n, frames, self.num_heads, c // self.num_heads)
         return 4 * tokens * c * c + 2 * num_prefix_tokens * tokens * c + space + self.time.macs(n, frames, c)
 
     def attention_map(self, record: LayerRecord) -> Float[Tensor, "h n n"]:

@@ -146,7 +146,7 @@ def _find_run(recipe: str) -> dict[str, Any]:
     from motionformer.training.recipe import load_recipe
     from motionformer.training.run import find_finished
     from motionformer.weights import RELEASED
-    from motionformer.weights.shipped import SHIPPED
+    from motionformer.weights.load import SHIPPED
 
     if recipe in SHIPPED or recipe in RELEASED or (Path(recipe) / "config.json").exists():
         raise typer.BadParameter(f"{recipe} is a model; give the data to evaluate it on.", param_hint="DATA")

@@ -73,10 +73,10 @@ def info(
         changes["attention"] = attention
     config = adapt_config(_find_config(model), num_classes=classes, frames=frames, size=size, **changes)
     if kernel is not None or prototypes is not None:
-        choice = kernel or config.attend.kind
+        choice = kernel or config.kernel.kind
         config = replace(
             config,
-            attend=replace(config.attend, kind=choice, num_prototypes=prototypes or config.attend.num_prototypes),
+            kernel=replace(config.kernel, kind=choice, num_prototypes=prototypes or config.kernel.num_prototypes),
         )
     try:
         cost = measure(config, batch_size)
@@ -86,7 +86,7 @@ def info(
     report = {
         "model": model,
         "attention": config.attention,
-        "kernel": config.attend.kind,
+        "kernel": config.kernel.kind,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
         "protocol": config.input.protocol,
         "grid": list(config.grid),
@@ -169,7 +169,7 @@ def _list_models(as_json: bool) -> None:
         {
             "model": name,
             "attention": c.attention,
-            "kernel": c.attend.kind,
+            "kernel": c.kernel.kind,
             "time": c.time,
             "dim": c.dim,
             "depth": c.depth,

@@ -129,7 +129,7 @@ def train(
 
     import torch
 
-    from motionformer.experiments.lra import Run, find_task, make_attend
+    from motionformer.experiments.lra import Run, find_task, make_kernel
     from motionformer.experiments.lra import train as train_model
     from motionformer.inference.metrics import show_share
 
@@ -138,7 +138,7 @@ def train(
     resolved = find_device(device)
     facts = find_task(task)
     try:
-        make_attend(kernel, 32)
+        make_kernel(kernel, 32)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--kernel") from error
     if data is not None:
@@ -207,12 +207,12 @@ def costs(
 
 def _print_costs(rows: "list[Cost]", batch_size: int) -> None:
     names = ("G multiply-adds", "published", f"training step, batch size {batch_size}", "of exact")
-    exact = next(row.training_bytes for row in rows if row.attend == "exact")
+    exact = next(row.training_bytes for row in rows if row.kernel == "exact")
     listed = []
     for row in rows:
         stored = row.training_bytes
         size = ("", "") if stored is None or exact is None else (f"{stored / 1e6:,.0f} MB", f"{stored / exact:.2f}×")
-        listed.append((row.attend, f"{row.gmacs:.2f}", "" if row.published is None else f"{row.published:.2f}", *size))
+        listed.append((row.kernel, f"{row.gmacs:.2f}", "" if row.published is None else f"{row.published:.2f}", *size))
     print_table(("kernel", *names), listed, title="ListOps encoder, 2,048 tokens", right=names)
     print("exact-stored is exact attention that keeps the n × n matrix, as codes without a fused kernel do.")
 

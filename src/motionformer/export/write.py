@@ -152,7 +152,7 @@ def _describe(config: ModelConfig) -> dict[str, Any]:
         "labels": None if config.labels is None else list(config.labels),
         "clip": {key: list(value) if isinstance(value, tuple) else value for key, value in spec.items()},
         "attention": config.attention,
-        "attend": config.attend.kind,
+        "kernel": config.kernel.kind,
         "source": config.source,
     }
 

@@ -23,6 +23,9 @@ _SHOWN = 10
 _ADDED_LATER = {"scoring": "softmax", "readout": "class"}
 """What every model was before there was a choice: results that were written then stay valid."""
 
+_NAMED_BEFORE = {"kernel": "attend"}
+"""Keys under the names they had when the first results were written: those stay valid."""
+
 _SAME_FUNCTION = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "drop_path_time"}
 """Fields of a configuration that do not change what a model computes in evaluation mode."""
 
@@ -73,13 +76,14 @@ def model_fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "to_dict"):
-        kept = {key: value for key, value in config.to_dict().items() if key not in _SAME_FUNCTION}
+        values = config.to_dict().items()
+        kept = {_NAMED_BEFORE.get(key, key): value for key, value in values if key not in _SAME_FUNCTION}
         for key, only in _ADDED_LATER.items():
             if kept.get(key) == only:
                 del kept[key]
         digest.update(json.dumps(kept, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        _add_state(digest, name, tensor)
+        _add_state(digest, name.replace(".kernel.", ".attend."), tensor)
     return digest.hexdigest()[:16]
 
 

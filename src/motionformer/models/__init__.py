@@ -1,15 +1,19 @@
 """Tokens, positions, blocks, heads, and the named models made of them."""
 
-from motionformer.models.config import AttendConfig, InputSpec, ModelConfig
+from motionformer.errors import deprecated_names
+from motionformer.models.config import InputSpec, KernelConfig, ModelConfig
 from motionformer.models.motionformer import Motionformer
-from motionformer.models.variants import VARIANTS, create_model, model_config
+from motionformer.models.variants import VARIANTS, create_model, list_models, model_config
 
 __all__ = [
     "VARIANTS",
-    "AttendConfig",
     "InputSpec",
+    "KernelConfig",
     "ModelConfig",
     "Motionformer",
     "create_model",
+    "list_models",
     "model_config",
 ]
+
+__getattr__ = deprecated_names(__name__, {"AttendConfig": KernelConfig})

@@ -1,26 +1,42 @@
-"""What a model is: a plain, complete description that goes to JSON and back. Building happens in `build.py`."""
+"""What a model is: a plain, complete description that goes to JSON and back."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from motionformer.attention import KERNELS, SCHEMES
-from motionformer.errors import ClipSizeError
+from motionformer.errors import ClipSizeError, rename_deprecated, warn_deprecated
 from motionformer.video.spec import InputSpec as InputSpec
 from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
-TimeKind = Literal["attention", "average"]
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
 ReadoutKind = Literal["class", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
+RENAMED = {"attend": "kernel"}
+"""Keys of a configuration of 0.1, which are still read, and their names now."""
 
 
 @dataclass(frozen=True)
-class AttendConfig:
-    """The attention kernel: how softmax attention is computed. Settings that a kernel does not have are ignored by it.
+class KernelConfig:
+    """The attention kernel: how softmax attention is computed. A kernel ignores the settings that it does not have.
 
-    `kind` is a registered name (`register_kernel`); `options` are those that a kernel of one's own declares.
+    Args:
+        kind: a registered name (`register_kernel`).
+        num_prototypes: prototypes of Orthoformer, landmarks of Nyström attention.
+        choice: how Orthoformer selects prototypes.
+        shared: one set of prototypes for all key frames, or one per frame.
+        candidates: select prototypes among the queries, or among queries and keys.
+        subsample: consider only this many times `num_prototypes` random candidates.
+        refine: move each prototype to the mean of its nearest queries.
+        ridge: λ of the correction for overlapping prototypes.
+        num_features: random features of the Performer.
+        options: options that a kernel of your own declares.
+
+    Example:
+        >>> model = create_model("motionformer-tiny", kernel=KernelConfig("orthoformer", num_prototypes=16))
+        >>> model.blocks[0].attn.kernel.num_prototypes
+        16
     """
 
     kind: str = field(default="exact", metadata={"registry": KERNELS})
@@ -35,27 +51,58 @@ class AttendConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "AttendConfig":
-        """Made of the options named; an unknown key or choice is an error that names it."""
-        made: AttendConfig = _from_dict(cls, values)
+    def from_dict(cls, values: Mapping[str, Any]) -> "KernelConfig":
+        """From plain values; an unknown key or choice is an error that names it."""
+        made: KernelConfig = _from_dict(cls, values)
         return made
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A Motionformer or one of its joint and divided twins.
+    """Everything a `Motionformer` is built from.
 
-    `attention` is the scheme, a registered name (`register_scheme`); `attention_options` are those that a scheme of
-    one's own declares. `attend` is the attention kernel.
-    `num_classes` is a number, 0 for features only, or names and numbers of several heads: `{"verb": 97, "noun": 300}`.
-    `readout` says what the head sees: the class token, or with it the moments of motion (`motion`, `readout.py`).
-    `scoring` says what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`, for videos
-    of any number of classes). The model gives logits in either case.
-    `labels` are the names of the classes of a single head, as many as there are.
-    `drop_path` leaves whole branches out in training, at a rate that rises over the blocks to this. `drop_path_time`
-    says whether the time branch of a divided block is one of them; in the released models it is not.
-    `position_grid` and `position_frames` are the sizes of the stored tables where they differ from the input's
-    (tables are interpolated to the clip).
+    Args:
+        dim: width of the tokens.
+        depth: number of blocks.
+        num_heads: attention heads.
+        mlp_ratio: width of the MLP, in units of `dim`.
+        patch: height and width of a token, in pixels.
+        tubelet: frames of a token.
+        num_prefix_tokens: class token and registers.
+        qkv_bias: whether the projections to queries, keys and values have a bias.
+        attention: the attention scheme, a registered name (`register_scheme`).
+        attention_options: options that a scheme of your own declares.
+        kernel: the attention kernel.
+        time: trajectory attention: attention along a trajectory, or its average.
+        project_values: trajectory attention: whether values are projected along time.
+        positions: separate spatial and temporal position embeddings, or a joint one.
+        position_grid: rows and columns of the stored position embedding, where they differ from the input's
+            (embeddings are interpolated to the clip).
+        position_frames: likewise, frames.
+        num_classes: a number, 0 for features only, or several heads by name: `{"verb": 97, "noun": 300}`.
+        readout: what the head sees: the class token, or with it the moments of motion (`MotionReadout`).
+        hidden_head: whether there is a hidden layer before the classifier.
+        head_activation: its activation.
+        scoring: what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`).
+        drop_path: stochastic depth; the rate rises over the blocks to this.
+        drop_path_time: whether it applies to the time branch of a divided block; in the released models it does not.
+        dropout: of tokens.
+        attention_dropout: of attention weights.
+        head_dropout: before the classifier.
+        chunk_size: trajectory attention: queries processed at once [default: by device].
+        recompute: trajectory attention: compute intermediates again in the backward pass.
+        checkpointing: activation checkpointing of whole blocks.
+        input: the clips it was made for.
+        labels: names of the classes of a single head.
+        source: the weights it was initialised from.
+
+    Raises:
+        ValueError: negative `num_classes`, or `labels` of another number.
+        ClipSizeError: a clip that does not divide into tokens.
+
+    Example:
+        >>> ModelConfig(num_classes=5, input=InputSpec(frames=8)).grid
+        (4, 14, 14)
     """
 
     dim: int = 768
@@ -69,8 +116,8 @@ class ModelConfig:
 
     attention: str = field(default="trajectory", metadata={"registry": SCHEMES})
     attention_options: dict[str, Any] = field(default_factory=dict)
-    attend: AttendConfig = field(default_factory=AttendConfig)
-    time: TimeKind = "attention"
+    kernel: KernelConfig = field(default_factory=KernelConfig)
+    time: Literal["attention", "average"] = "attention"
     project_values: bool = True
 
     positions: PositionKind = "separate"
@@ -98,15 +145,14 @@ class ModelConfig:
     source: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse labels for other classes, and a clip that is not made of whole patches: the rest would be cut off."""
         counts = self.num_classes.values() if isinstance(self.num_classes, dict) else (self.num_classes,)
         if any(count < 0 for count in counts):
-            raise ValueError(f"num_classes is {self.num_classes}; it cannot be below 0.")
+            raise ValueError(f"`num_classes` ({self.num_classes}) must not be negative.")
         for name, unit in (("tubelet", self.tubelet), ("patch", self.patch)):
             if unit < 1:
-                raise ClipSizeError(f"{name} is {unit}; it must be at least 1.")
+                raise ClipSizeError(f"`{name}` ({unit}) must be at least 1.")
         if self.labels is not None and len(self.labels) != self.num_classes:
-            raise ValueError(f"{len(self.labels)} labels do not name {self.num_classes} classes.")
+            raise ValueError(f"{len(self.labels)} labels for {self.num_classes} classes: there must be one per class.")
         for what, length, unit in (
             ("frames", self.input.frames, self.tubelet),
             ("height", self.input.height, self.patch),
@@ -115,7 +161,7 @@ class ModelConfig:
             if length < unit or length % unit:
                 near = sorted({max(1, length // unit) * unit, max(1, length // unit + 1) * unit})
                 raise ClipSizeError(
-                    f"{what} {length} is no multiple of {unit}; {' or '.join(map(str, near))} would be."
+                    f"`{what}` ({length}) must be a multiple of {unit}, such as {' or '.join(map(str, near))}."
                 )
 
     @property
@@ -128,18 +174,24 @@ class ModelConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values. Empty options are left out, so that what was marked with a configuration of 0.1 stays valid."""
+        """Plain values; empty options are left out."""
         values = asdict(self)
-        for group, key in ((values, "attention_options"), (values["attend"], "options")):
+        for group, key in ((values, "attention_options"), (values["kernel"], "options")):
             if not group[key]:
                 del group[key]
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":
-        """The inverse of `to_dict`; an unknown key or choice is an error that names it."""
-        made: ModelConfig = _from_dict(cls, values)
+        """The inverse of `to_dict`; an unknown key or choice is an error that names it, a deprecated key a warning."""
+        made: ModelConfig = _from_dict(cls, rename_deprecated(values, RENAMED))
         return made
+
+    @property
+    def attend(self) -> KernelConfig:
+        """Deprecated name of `kernel`."""
+        warn_deprecated("`ModelConfig.attend`", "`ModelConfig.kernel`")
+        return self.kernel
 
 
 def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
@@ -155,7 +207,7 @@ def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
         elif isinstance(value, list):
             value = tuple(value)
         elif get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
-            raise ValueError(f"{name} is one of {', '.join(get_args(hints[name]))}; not {value!r}.")
+            raise ValueError(f"`{name}` must be one of {', '.join(get_args(hints[name]))}; not {value!r}.")
         elif name in registries:
             registries[name][value]  # an unknown name is an error that lists the known ones
         made[name] = value

@@ -7,51 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from motionformer.models.config import ActivationKind
+from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
 from motionformer.models.tokens import Grid
 
-ACTIVATIONS: dict[ActivationKind, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
-GAIN = 10.0
-"""Moments of tokens are small beside the class token: products of centred times and places mostly cancel."""
-
-
-class Head(nn.Module):
-    """Optional hidden layer, dropout, classifier; without classes it returns the features."""
-
-    def __init__(self, dim: int, num_classes: int, hidden: nn.Module, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.hidden = hidden
-        self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(dim, num_classes) if num_classes > 0 else nn.Identity()
-
-    def forward(self, x: Float[Tensor, "b c"]) -> Float[Tensor, "b k"]:
-        return self.classifier(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
-
-
-class MultiHead(nn.Module):
-    """Several classifiers over the same features, by name: EPIC-Kitchens has `verb` and `noun`."""
-
-    def __init__(self, dim: int, num_classes: dict[str, int], hidden: nn.Module, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.hidden = hidden
-        self.dropout = nn.Dropout(dropout)
-        self.classifiers = nn.ModuleDict({name: nn.Linear(dim, k) for name, k in num_classes.items()})
-
-    def forward(self, x: Float[Tensor, "b c"]) -> dict[str, Float[Tensor, "b _"]]:
-        x = self.dropout(self.hidden(x))
-        return {name: classifier(x) for name, classifier in self.classifiers.items()}
-
-
-class HiddenLayer(nn.Module):
-    """Linear and activation in front of the classifier."""
-
-    def __init__(self, width: int, dim: int, activation: ActivationKind) -> None:
-        super().__init__()
-        self.fc = nn.Linear(width, dim)
-        self.act = ACTIVATIONS[activation]()
-
-    def forward(self, x: Float[Tensor, "b w"]) -> Float[Tensor, "b c"]:
-        return self.act(self.fc(x))  # type: ignore[no-any-return]
+_ACTIVATIONS: dict[ActivationKind, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
+_GAIN = 10.0
+"""Moments of tokens are small beside the class token: products of centred times and positions mostly cancel."""
 
 
 class ClassReadout(nn.Module):
@@ -73,7 +34,7 @@ class MotionReadout(nn.Module):
 
     Of a channel that answers to hands, time × column is positive where a hand goes right, negative where it goes left,
     and near zero where it rests. An image model knows hands and no order of frames: with these moments a linear head
-    can tell a swipe's direction at once, where a class token must first learn to look at places by time.
+    can tell a swipe's direction at once, where a class token must first learn to relate positions to time.
     """
 
     width = 3
@@ -83,12 +44,65 @@ class MotionReadout(nn.Module):
         self.first = ClassReadout(num_prefix_tokens)
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b 3*c"]:
-        weights = motion_weights(grid).to(tokens)
+        weights = _motion_weights(grid).to(tokens)
         moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.first.num_prefix_tokens :])
-        return torch.cat((self.first(tokens, grid), GAIN * moments.flatten(1)), dim=1)
+        return torch.cat((self.first(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-def motion_weights(grid: Grid) -> Float[Tensor, "2 n"]:
+Readout = ClassReadout | MotionReadout
+READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout}
+
+
+def build_head(config: ModelConfig) -> nn.Module:
+    """Readout → logits, for one head or several."""
+    width = READOUTS[config.readout].width * config.dim
+    hidden = _HiddenLayer(width, config.dim, config.head_activation) if config.hidden_head else nn.Identity()
+    features = config.dim if config.hidden_head else width
+    if isinstance(config.num_classes, dict):
+        return _MultiHead(features, config.num_classes, hidden, config.head_dropout)
+    return _Head(features, config.num_classes, hidden, config.head_dropout)
+
+
+class _Head(nn.Module):
+    """Optional hidden layer, dropout, classifier; without classes it returns the features."""
+
+    def __init__(self, dim: int, num_classes: int, hidden: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(dim, num_classes) if num_classes > 0 else nn.Identity()
+
+    def forward(self, x: Float[Tensor, "b c"]) -> Float[Tensor, "b k"]:
+        return self.classifier(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
+
+
+class _MultiHead(nn.Module):
+    """Several classifiers over the same features, by name: EPIC-Kitchens has `verb` and `noun`."""
+
+    def __init__(self, dim: int, num_classes: dict[str, int], hidden: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.dropout = nn.Dropout(dropout)
+        self.classifiers = nn.ModuleDict({name: nn.Linear(dim, k) for name, k in num_classes.items()})
+
+    def forward(self, x: Float[Tensor, "b c"]) -> dict[str, Float[Tensor, "b _"]]:
+        x = self.dropout(self.hidden(x))
+        return {name: classifier(x) for name, classifier in self.classifiers.items()}
+
+
+class _HiddenLayer(nn.Module):
+    """Linear and activation in front of the classifier."""
+
+    def __init__(self, width: int, dim: int, activation: ActivationKind) -> None:
+        super().__init__()
+        self.fc = nn.Linear(width, dim)
+        self.act = _ACTIVATIONS[activation]()
+
+    def forward(self, x: Float[Tensor, "b w"]) -> Float[Tensor, "b c"]:
+        return self.act(self.fc(x))  # type: ignore[no-any-return]
+
+
+def _motion_weights(grid: Grid) -> Float[Tensor, "2 n"]:
     """Centred time × row and time × column of each patch, for means over patches: of size one in the mean square.
 
     Zero where there is one frame, one row or one column: nothing moves there. They do not grow with the clip.
@@ -99,5 +113,5 @@ def motion_weights(grid: Grid) -> Float[Tensor, "2 n"]:
 
 def _centred(length: int) -> Float[Tensor, " length"]:
     """Positions with mean zero and mean square one."""
-    places = torch.arange(length, dtype=torch.float32) - (length - 1) / 2
-    return places / places.square().mean().sqrt() if length > 1 else places
+    positions = torch.arange(length, dtype=torch.float32) - (length - 1) / 2
+    return positions / positions.square().mean().sqrt() if length > 1 else positions

@@ -1,7 +1,8 @@
 """The whole model: clip → tokens → blocks → readout → logits (method.md §2)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +13,44 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from motionformer.attention import SCHEMES
+from motionformer.errors import warn_deprecated
 from motionformer.models.block import EPS, Block, DividedBlock
-from motionformer.models.config import ModelConfig, PositionKind, ReadoutKind
-from motionformer.models.head import ClassReadout, Head, HiddenLayer, MotionReadout, MultiHead
-from motionformer.models.tokens import Grid, JointPositions, Positions, SeparatePositions, Tokens
+from motionformer.models.config import ModelConfig, PositionKind
+from motionformer.models.head import READOUTS, build_head
+from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
 
-CARD_HEAD = """---
+_CARD_HEAD = """---
 library_name: motionformer
 pipeline_tag: video-classification
 tags: [video-classification, trajectory-attention]
 ---
 """
-MAX_LABELS = 20
+_MAX_LABELS = 20
 """Classes that are still listed by name."""
-Readout = ClassReadout | MotionReadout
-POSITIONS: dict[PositionKind, type[SeparatePositions] | type[JointPositions]] = {
+_POSITIONS: dict[PositionKind, type[SeparatePositions] | type[JointPositions]] = {
     "separate": SeparatePositions,
     "joint": JointPositions,
 }
-READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout}
 
 
 class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer"):
     """A video transformer: normalised clips `[b 3 t H W]` in, logits out.
 
-    Any clip that divides into tokens works; position embeddings are interpolated to it. `config` says everything the
-    model was built from, and `config.input` what clips it was made for.
+    Any clip that divides into tokens works; position embeddings are interpolated to it. `config` is everything the
+    model was built from, `config.input` the clips it was made for. `create_model` makes one by name.
+
+    Args:
+        architecture: a `ModelConfig`, or its plain values.
+
+    Example:
+        >>> model = Motionformer(ModelConfig(dim=96, depth=2, num_heads=4, num_classes=5))
+        >>> model(torch.randn(1, 3, 16, 224, 224)).shape
+        torch.Size([1, 5])
     """
 
     training_data: TrainingData | None = None
-    """The videos it has learnt from, where that is known: saved and loaded with the weights."""
+    """The videos it was trained on, where that is known: saved and loaded with the weights."""
 
     def __init__(self, architecture: ModelConfig | Mapping[str, Any]) -> None:
         super().__init__()
@@ -50,29 +58,73 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         self.config = config
         self.tokens = Tokens(config.dim, config.patch, config.tubelet)
         self.prefix = nn.Parameter(torch.zeros(1, config.num_prefix_tokens, config.dim))
-        self.positions = build_positions(config)
+        self.positions = _build_positions(config)
         rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
         self.norm = nn.LayerNorm(config.dim, eps=EPS)
-        self.readout = build_readout(config)
+        if config.readout not in READOUTS:
+            raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
+        self.readout = READOUTS[config.readout](config.num_prefix_tokens)
         self.head = build_head(config)
         self.dropout = nn.Dropout(config.dropout)
-        initialise(self)
+        _initialise(self)
 
     def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b k"] | dict[str, Tensor]:
         """Logits of the clip; for several heads, by name."""
-        return self.head(self.readout(*self.features(clip)))  # type: ignore[no-any-return]
+        return self.head(self.readout(self.forward_features(clip), self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
-    def features(self, clip: Float[Tensor, "b 3 t H W"]) -> tuple[Float[Tensor, "b n c"], Grid]:
-        """All tokens after the last norm, prefix first, and the grid of the patch tokens."""
-        grid = self.tokens.grid(clip)
+    def forward_features(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
+        """All tokens after the last norm.
+
+        Args:
+            clip: normalised clips.
+
+        Returns:
+            Prefix tokens, then patch tokens frame by frame, row by row; `model.tokens.grid(clip)` is their grid.
+
+        Raises:
+            ClipSizeError: the clip does not divide into tokens.
+
+        Example:
+            >>> model = create_model("motionformer-tiny")
+            >>> model.forward_features(torch.randn(1, 3, 8, 48, 48)).shape  # a class token and 4 × 6 × 6 patches
+            torch.Size([1, 145, 96])
+        """
+        frames = self.tokens.grid(clip)[0]
         x = self.embed(clip)
         for block in self.blocks:
             if self.config.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, grid[0], use_reentrant=False)
+                x = checkpoint(block, x, frames, use_reentrant=False)
             else:
-                x = block(x, grid[0])
-        return self.norm(x), grid
+                x = block(x, frames)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def features(self, clip: Float[Tensor, "b 3 t H W"]) -> tuple[Float[Tensor, "b n c"], Grid]:
+        """Deprecated: `forward_features`, and the grid of the patch tokens."""
+        warn_deprecated("`Motionformer.features`", "`forward_features`, and `tokens.grid` for the grid")
+        return self.forward_features(clip), self.tokens.grid(clip)
+
+    def reset_classifier(self, num_classes: int | dict[str, int], labels: Sequence[str] | None = None) -> None:
+        """Replace the classifier by a newly initialised one; all other weights stay.
+
+        Args:
+            num_classes: a number, 0 for features only, or several heads by name.
+            labels: names of the classes of a single head.
+
+        Raises:
+            ValueError: another number of `labels` than classes.
+
+        Example:
+            >>> model = create_model("motionformer-tiny", num_classes=8)
+            >>> model.reset_classifier(2, labels=["left", "right"])
+            >>> model(torch.randn(1, 3, 8, 48, 48)).shape
+            torch.Size([1, 2])
+        """
+        self.config = replace(self.config, num_classes=num_classes, labels=None if labels is None else tuple(labels))
+        head = build_head(self.config)
+        head.apply(_initialise_layer)
+        head.hidden = self.head.hidden
+        self.head = head.to(self.prefix).train(self.training)
 
     def embed(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
         """Prefix and patch tokens with their positions."""
@@ -84,7 +136,18 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub."""
+        """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub.
+
+        Args:
+            save_directory: folder; made where it does not exist.
+            options: of `huggingface_hub.ModelHubMixin.save_pretrained`.
+
+        Raises:
+            ValueError: layers are wrapped or quantised, so that no model could be loaded from the weights.
+
+        Example:
+            >>> create_model("motionformer-tiny").save_pretrained("model")  # doctest: +SKIP
+        """
         self._check_plain()
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,26 +182,26 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The `README.md` beside the weights."""
-        return ModelCard(write_card(self.config))
+        return ModelCard(_write_card(self.config))
 
     def _as_json(self) -> dict[str, Any]:
         """The configuration as it is now: labels may have been added since the model was built."""
         return {"architecture": self.config.to_dict()}
 
 
-def initialise(model: Motionformer) -> None:
+def _initialise(model: Motionformer) -> None:
     """Truncated normal weights, zero biases; the temporal position embedding of separate positions stays at zero."""
-
-    def one(module: nn.Module) -> None:
-        if isinstance(module, nn.Linear | nn.Conv3d):
-            nn.init.trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-
-    model.apply(one)
+    model.apply(_initialise_layer)
     tables: dict[str, Any] = dict(model.positions.named_parameters())
     for table in (model.prefix, *(tables[name] for name in ("prefix", "space", "table") if name in tables)):
         nn.init.trunc_normal_(table, std=0.02)
+
+
+def _initialise_layer(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Conv3d):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 @contextmanager
@@ -169,42 +232,21 @@ def build_block(config: ModelConfig, drop_path: float) -> Block | DividedBlock:
     )
 
 
-def build_positions(config: ModelConfig) -> Positions:
+def _build_positions(config: ModelConfig) -> SeparatePositions | JointPositions:
     frames, rows, columns = config.grid
     rows, columns = config.position_grid or (rows, columns)
-    _check(config.positions, POSITIONS, "positions")
+    if config.positions not in _POSITIONS:
+        raise ValueError(f"`positions` must be one of {', '.join(_POSITIONS)}; not {config.positions!r}.")
     size = (config.position_frames or frames, rows, columns)
-    return POSITIONS[config.positions](config.dim, size, config.num_prefix_tokens)
+    return _POSITIONS[config.positions](config.dim, size, config.num_prefix_tokens)
 
 
-def build_readout(config: ModelConfig) -> Readout:
-    _check(config.readout, READOUTS, "readout")
-    return READOUTS[config.readout](config.num_prefix_tokens)
-
-
-def build_head(config: ModelConfig) -> nn.Module:
-    width = READOUTS[config.readout].width * config.dim
-    hidden = HiddenLayer(width, config.dim, config.head_activation) if config.hidden_head else nn.Identity()
-    features = config.dim if config.hidden_head else width
-    if isinstance(config.num_classes, dict):
-        return MultiHead(features, config.num_classes, hidden, config.head_dropout)
-    return Head(features, config.num_classes, hidden, config.head_dropout)
-
-
-def _check(key: str, known: Iterable[str], what: str) -> None:
-    if key not in known:
-        raise ValueError(f"{what} is one of {', '.join(known)}; not {key!r}.")
-
-
-def write_card(config: ModelConfig) -> str:
-    """What the model is, what clips it takes, how to load it: Markdown with the hub's header.
-
-    It names no licence: that of weights is for those to say whose they are.
-    """
+def _write_card(config: ModelConfig) -> str:
+    """Markdown with the hub's header. It names no licence: that is for the owners of the weights to choose."""
     spec = config.input
-    picked = f"at stride {spec.stride}" if spec.sampling == "stride" else "one of each segment of the video"
+    picked = f"at stride {spec.stride}" if spec.sampling == "stride" else "one from each segment of the video"
     rows = {
-        "attention": f"{config.attention}, {config.attend.kind}",
+        "attention": f"{config.attention}, {config.kernel.kind}",
         "size": f"width {config.dim}, {config.depth} layers, {config.num_heads} heads",
         "clip": f"{spec.frames} frames {picked}, {spec.height} × {spec.width} pixels, {spec.channels}",
         "sampling": f"{spec.protocol} protocol",
@@ -214,7 +256,7 @@ def write_card(config: ModelConfig) -> str:
         else "random weights",
     }
     table = "\n".join(f"| {name} | {text} |" for name, text in rows.items())
-    return f"""{CARD_HEAD}
+    return f"""{_CARD_HEAD}
 # A video transformer of the Motionformer family
 
 | | |
@@ -235,6 +277,6 @@ transformers.
 def _classes(config: ModelConfig) -> str:
     if isinstance(config.num_classes, dict):
         return ", ".join(f"{count} of {name}" for name, count in config.num_classes.items())
-    if config.labels is None or len(config.labels) > MAX_LABELS:
+    if config.labels is None or len(config.labels) > _MAX_LABELS:
         return str(config.num_classes or "none: features")
     return ", ".join(label.replace("|", "\\|") for label in config.labels)

@@ -4,8 +4,6 @@ Square tokens are tubelets of one frame, cubic tokens of two or more; the map is
 interpolated to the clip at hand: space bicubically without antialiasing, as the released models expect; time linearly.
 """
 
-from abc import ABC, abstractmethod
-
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -33,7 +31,7 @@ class Tokens(nn.Module):
         self.proj = nn.Conv3d(3, dim, kernel_size=(tubelet, patch, patch), stride=(tubelet, patch, patch))
 
     def grid(self, clip: Float[Tensor, "b 3 t H W"]) -> Grid:
-        """The token grid of a clip, or an error that says what does not divide."""
+        """The token grid of a clip; raises `ClipSizeError` where it does not divide into tokens."""
         if not isinstance(clip, Tensor) or not clip.is_floating_point():
             kind = clip.dtype if isinstance(clip, Tensor) else f"a {type(clip).__name__}"
             raise TypeError(
@@ -65,15 +63,11 @@ class Tokens(nn.Module):
         return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)
 
 
-class Positions(nn.Module, ABC):
-    """`positions(grid) -> [1 p + n c]`: what to add to prefix and patch tokens."""
+class SeparatePositions(nn.Module):
+    """A spatial and a temporal position embedding: `positions(grid) -> [1 p + n c]`, to be added to the tokens.
 
-    @abstractmethod
-    def forward(self, grid: Grid) -> Float[Tensor, "1 n c"]: ...
-
-
-class SeparatePositions(Positions):
-    """`space[row, column] + time[frame]`; prefix tokens have an entry of their own and no time."""
+    `space[row, column] + time[frame]`; prefix tokens have an entry of their own and no time.
+    """
 
     def __init__(self, dim: int, grid: Grid, num_prefix_tokens: int) -> None:
         super().__init__()
@@ -90,8 +84,8 @@ class SeparatePositions(Positions):
         return _with_prefix(self.prefix, patches)
 
 
-class JointPositions(Positions):
-    """One entry for every token of the clip."""
+class JointPositions(nn.Module):
+    """A joint space-time position embedding: one entry for every token of the clip."""
 
     def __init__(self, dim: int, grid: Grid, num_prefix_tokens: int) -> None:
         super().__init__()
@@ -112,7 +106,7 @@ class JointPositions(Positions):
 def resize_space(
     table: Float[Tensor, "s c"], here: tuple[int, int], there: tuple[int, int]
 ) -> Float[Tensor, "{there[0]*there[1]} c"]:
-    """A table over a grid of `here` rows and columns, resized to `there`."""
+    """A spatial position embedding of `here` rows and columns, resized to `there`."""
     if here == there:
         return table
     image = rearrange(table, "(y x) c -> 1 c y x", y=here[0])
@@ -121,7 +115,7 @@ def resize_space(
 
 
 def resize_time(table: Float[Tensor, "f c"], frames: int) -> Float[Tensor, "{frames} c"]:
-    """A table over frames, stretched or squeezed to `frames`."""
+    """A temporal position embedding, resized to `frames`."""
     if table.shape[0] == frames:
         return table
     line = rearrange(table, "f c -> 1 c f")

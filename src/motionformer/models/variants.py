@@ -1,12 +1,13 @@
-"""Every model by name. A new one is a new line here; `create_model` changes what you say and nothing else."""
+"""Every model by name; a new one is a new line here."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from fnmatch import filter as match_names
 from typing import Any, get_args
 
-from motionformer.errors import UnknownModelError
-from motionformer.models.config import AttendConfig, InputSpec, ModelConfig, SamplingProtocol
+from motionformer.errors import UnknownModelError, rename_deprecated
+from motionformer.models.config import RENAMED, InputSpec, KernelConfig, ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
 
 _BASE = ModelConfig()
@@ -39,18 +40,18 @@ VARIANTS: dict[str, ModelConfig] = {
         dim=1024,
         depth=24,
         num_heads=16,
-        attend=AttendConfig("orthoformer", num_prototypes=196),
+        kernel=KernelConfig("orthoformer", num_prototypes=196),
         position_grid=(14, 14),
         input=InputSpec(height=336, width=336),
     ),
     # its comparisons
     "joint-base": replace(_BASE, attention="joint"),
     "divided-base": replace(_BASE, attention="divided"),
-    "motionformer-base-orthoformer": replace(_BASE, attend=AttendConfig("orthoformer")),
-    "motionformer-base-nystrom": replace(_BASE, attend=AttendConfig("nystrom")),
-    "motionformer-base-performer": replace(_BASE, attend=AttendConfig("performer")),
+    "motionformer-base-orthoformer": replace(_BASE, kernel=KernelConfig("orthoformer")),
+    "motionformer-base-nystrom": replace(_BASE, kernel=KernelConfig("nystrom")),
+    "motionformer-base-performer": replace(_BASE, kernel=KernelConfig("performer")),
     "motionformer-base-avg-t": replace(_BASE, time="average"),
-    "motionformer-base-norm-st": replace(_BASE, attend=AttendConfig("norm_st")),
+    "motionformer-base-norm-st": replace(_BASE, kernel=KernelConfig("norm_st")),
     # for CPUs and small data
     "motionformer-small": _SMALL,
     "joint-small": replace(_SMALL, attention="joint"),
@@ -69,29 +70,68 @@ def create_model(
     size: int | tuple[int, int] | None = None,
     **overrides: Any,
 ) -> Motionformer:
-    """A new model with random weights.
+    """A new model with random weights; `load_model` makes one with trained weights.
 
-    >>> create_model("motionformer-tiny", num_classes=5, frames=16, attend="orthoformer").config.grid
-    (8, 6, 6)
+    Args:
+        name: a variant (`list_models`); case, `-` and `_` make no difference.
+        num_classes: a number, 0 for features only, or several heads by name [default: the variant's].
+        frames: frames per clip [default: the variant's].
+        size: height and width of a clip, or one number for both [default: the variant's].
+        overrides: any other field of `ModelConfig`; `kernel` may be the name of a kernel.
+
+    Returns:
+        The model, in training mode.
+
+    Raises:
+        UnknownModelError: there is no such variant.
+        ValueError: a field or a value that a model does not have.
+
+    Example:
+        >>> create_model("motionformer-tiny", num_classes=5, frames=16, kernel="orthoformer").config.grid
+        (8, 6, 6)
     """
     return Motionformer(model_config(name, num_classes=num_classes, frames=frames, size=size, **overrides))
 
 
-def model_config(
-    name: str,
-    *,
-    num_classes: int | dict[str, int] | None = None,
-    frames: int | None = None,
-    size: int | tuple[int, int] | None = None,
-    **overrides: Any,
-) -> ModelConfig:
-    """The configuration of a variant, with `overrides` of any field of `ModelConfig`."""
+def list_models(filter: str = "*") -> list[str]:
+    """Names that `create_model` takes.
+
+    Args:
+        filter: a shell pattern.
+
+    Returns:
+        The names, in alphabetical order.
+
+    Example:
+        >>> list_models("*-tiny")
+        ['divided-tiny', 'joint-tiny', 'motionformer-tiny']
+    """
+    return sorted(match_names(VARIANTS, filter))
+
+
+def model_config(name: str, **changes: Any) -> ModelConfig:
+    """The configuration of a variant.
+
+    Args:
+        name: a variant (`list_models`).
+        changes: as `create_model` takes them.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        UnknownModelError: there is no such variant.
+
+    Example:
+        >>> model_config("motionformer-base", frames=32).grid
+        (16, 14, 14)
+    """
     config = VARIANTS.get(name.lower().replace("_", "-"))
     if config is None:
         close = get_close_matches(name, VARIANTS, n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise UnknownModelError(f"there is no model {name!r}.{hint} There are: {', '.join(VARIANTS)}.")
-    return adapt_config(config, num_classes=num_classes, frames=frames, size=size, **overrides)
+    return adapt_config(config, **changes)
 
 
 def adapt_config(
@@ -103,10 +143,11 @@ def adapt_config(
     protocol: SamplingProtocol | None = None,
     **overrides: Any,
 ) -> ModelConfig:
-    """`config` with the named things changed; None leaves them as they are.
+    """`config` with changes; None leaves a value as it is.
 
-    `labels` say how many classes there are, unless `num_classes` does; other classes have no labels unless given.
+    Without `num_classes` there are as many classes as `labels`; other classes have no labels unless given.
     """
+    overrides = rename_deprecated(overrides, RENAMED)
     known = {field.name for field in fields(ModelConfig)}
     unknown = sorted(set(overrides) - known)
     if unknown:
@@ -119,10 +160,10 @@ def adapt_config(
         overrides["num_classes"] = num_classes
         if num_classes != config.num_classes:
             overrides.setdefault("labels", None)
-    if isinstance(overrides.get("attend"), str):
-        overrides["attend"] = replace(config.attend, kind=overrides["attend"])
-    elif isinstance(overrides.get("attend"), Mapping):
-        overrides["attend"] = AttendConfig.from_dict(overrides["attend"])
+    if isinstance(overrides.get("kernel"), str):
+        overrides["kernel"] = replace(config.kernel, kind=overrides["kernel"])
+    elif isinstance(overrides.get("kernel"), Mapping):
+        overrides["kernel"] = KernelConfig.from_dict(overrides["kernel"])
     spec = overrides.get("input", config.input)
     if frames is not None:
         spec = replace(spec, frames=frames)
@@ -131,6 +172,6 @@ def adapt_config(
         spec = replace(spec, height=height, width=width)
     if protocol is not None:
         if protocol not in get_args(SamplingProtocol):
-            raise ValueError(f"`protocol` is one of {', '.join(get_args(SamplingProtocol))}; not {protocol!r}.")
+            raise ValueError(f"`protocol` must be one of {', '.join(get_args(SamplingProtocol))}; not {protocol!r}.")
         spec = replace(spec, protocol=protocol)
     return replace(config, input=spec, **{key: value for key, value in overrides.items() if key != "input"})

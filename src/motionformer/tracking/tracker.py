@@ -36,7 +36,7 @@ from motionformer.tracking.propagation import (
 from motionformer.video import Video, open_video
 from motionformer.video.stream import stream_video
 from motionformer.weights import from_image_weights, load_model
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.image import read_image_weights
 
 if TYPE_CHECKING:
     from motionformer.inference import Predictor

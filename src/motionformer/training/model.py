@@ -17,11 +17,9 @@ from motionformer.models.training_data import TrainingData, VideoSet
 from motionformer.models.variants import model_config
 from motionformer.training.recipe import Recipe
 from motionformer.weights.checkpoint import read_checkpoint
-from motionformer.weights.fit import PER_CLASS, fit_tensors
-from motionformer.weights.image import load_image_weights
-from motionformer.weights.image_file import read_image_weights
+from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
+from motionformer.weights.image import load_image_weights, read_image_weights
 from motionformer.weights.load import find_weights, is_video_model, load_model_with_report, short_name
-from motionformer.weights.report import LoadReport
 
 log = logging.getLogger("motionformer")
 FROM_DATA = ("num_classes", "labels", "scoring", "source")
@@ -126,7 +124,7 @@ def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
         report.dropped[name] = "the model has another head"
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
-    fit_tensors(model, tensors, table, report, may_reset=("head.", ".attend.projection"))
+    fit_tensors(model, tensors, table, report, may_reset=("head.", ".kernel.projection"))
     model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(init_from),))
     return report
 

@@ -16,7 +16,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from motionformer.errors import RecipeError
+from motionformer.errors import RecipeError, rename_deprecated
+from motionformer.models.config import RENAMED
 from motionformer.training.families import find_row, read_mapping
 from motionformer.video.transforms.randaugment import operation_names
 
@@ -284,6 +285,12 @@ def _rename_old_keys(values: Any, where: str | Path | None) -> None:
         if isinstance(part, DictConfig) and key in part:
             log.warning("%s`%s` is deprecated; the key is now `%s`.", found, old, new)
             OmegaConf.update(values, new, part.pop(key))
+    changes = OmegaConf.select(values, "model.changes")
+    if OmegaConf.is_dict(changes) and any(old in changes for old in RENAMED):
+        try:
+            values.model.changes = rename_deprecated(changes, RENAMED, "model.changes.")
+        except ValueError as error:  # an old key beside its new name
+            raise RecipeError(str(error), where) from error
     for key, renamed in _RENAMED_VALUES.items():
         value = OmegaConf.select(values, key)
         if value in renamed:

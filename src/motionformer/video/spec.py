@@ -8,11 +8,27 @@ SamplingProtocol = Literal["uniform", "released"]
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The clips a model was made for: how frames are picked and how pixels are scaled.
+    """The clips a model was made for: how frames are sampled and how pixels are scaled.
 
-    `protocol` names the rules (docs/fidelity.md). `uniform`: frames exactly `stride` apart, views from the first frame
-    to the last, antialiased resizing, square pixels. `released`: as the authors' programs read videos, for weights that
-    were trained with them.
+    Args:
+        frames: frames per clip.
+        height: of a frame, in pixels.
+        width: of a frame, in pixels.
+        sampling: frames `stride` apart, or one from each of `frames` equal segments of the video.
+        stride: distance between sampled frames.
+        fps: frame rate at which `stride` counts; None counts the video's own frames.
+        channels: order of the colour channels.
+        mean: subtracted from pixels in [0, 1], per channel.
+        std: pixels are divided by it, per channel.
+        views: clips per video in testing, spread over time.
+        crops: crops of each view in testing, spread over space.
+        protocol: the sampling rules (docs/fidelity.md). `uniform`: frames exactly `stride` apart, views from the first
+            frame to the last, antialiased resizing, square pixels. `released`: as the authors' programs read videos,
+            for weights that were trained with them.
+
+    Example:
+        >>> InputSpec(frames=32, stride=3).std
+        (0.5, 0.5, 0.5)
     """
 
     frames: int = 16
@@ -21,7 +37,6 @@ class InputSpec:
     sampling: Literal["stride", "segments"] = "stride"
     stride: int = 4
     fps: float | None = 30.0
-    """Rate at which `stride` counts, whatever the video's own; `None` counts the video's own frames."""
     channels: Literal["RGB", "BGR"] = "RGB"
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
@@ -30,7 +45,7 @@ class InputSpec:
     protocol: SamplingProtocol = "uniform"
 
     def recorded(self) -> dict[str, Any]:
-        """As results are marked with it: without what has its old value, so that results of before stay valid."""
+        """As headers of results have it: without values that older versions did not have, so that theirs stay valid."""
         values = asdict(self)
         if self.protocol == "uniform":
             del values["protocol"]

@@ -1,8 +1,8 @@
 """Weights files in, models out: released checkpoints, image transformers, our own folders, the hub."""
 
+from motionformer.weights.fit import LoadReport
 from motionformer.weights.image import from_image_weights
-from motionformer.weights.load import load_model, load_model_with_report
+from motionformer.weights.load import list_weights, load_model, load_model_with_report
 from motionformer.weights.released import RELEASED
-from motionformer.weights.report import LoadReport
 
-__all__ = ["RELEASED", "LoadReport", "from_image_weights", "load_model", "load_model_with_report"]
+__all__ = ["RELEASED", "LoadReport", "from_image_weights", "list_weights", "load_model", "load_model_with_report"]

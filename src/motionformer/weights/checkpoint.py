@@ -1,4 +1,4 @@
-"""A weights file → named tensors, or an error that says what is wrong with it. Nothing pickled is ever executed."""
+"""A weights file → named tensors, or an error with the reason. Nothing pickled is ever executed."""
 
 import json
 import pickle
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from motionformer.errors import CheckpointError
 
-STATE_KEYS = ("model_state", "state_dict", "model", "teacher", "student", "module")
+_STATE_KEYS = ("model_state", "state_dict", "model", "teacher", "student", "module")
 """Where training codes put the weights inside their file, most trusted first."""
 SUFFIXES = (".safetensors", ".pyth", ".pth", ".pt", ".bin", ".ckpt")
 """Of weights files."""
-WRAPPERS = ("module.", "_orig_mod.", "backbone.")
+_WRAPPERS = ("module.", "_orig_mod.", "backbone.")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise CheckpointError(f"{path}: the file is empty.")
     if path.suffix == ".safetensors":
         try:
-            return Checkpoint(path, strip_wrappers(load_file(path)), _sibling_config(path))
+            return Checkpoint(path, _strip_wrappers(load_file(path)), _sibling_config(path))
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: not a readable safetensors file ({error}).") from error
     content = _load_without_code(path)
@@ -72,7 +72,7 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
     """The dict of tensors inside whatever a training code saved."""
     state = content
     if isinstance(content, Mapping):
-        for key in STATE_KEYS:
+        for key in _STATE_KEYS:
             if isinstance(content.get(key), Mapping):
                 state = content[key]
                 break
@@ -82,15 +82,15 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
     if not tensors:
         keys = ", ".join(map(str, list(state)[:5])) or "nothing"
         raise CheckpointError(f"{path}: holds no tensors (found: {keys}).")
-    return strip_wrappers(tensors)
+    return _strip_wrappers(tensors)
 
 
-def strip_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _strip_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Without the prefixes that DDP, `torch.compile` and self-supervised codes put in front of every name."""
-    for wrapper in WRAPPERS:
+    for wrapper in _WRAPPERS:
         inside = {name[len(wrapper) :]: value for name, value in tensors.items() if name.startswith(wrapper)}
         if len(inside) * 2 > len(tensors):
-            return strip_wrappers(inside)
+            return _strip_wrappers(inside)
     return tensors
 
 

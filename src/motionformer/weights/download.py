@@ -13,8 +13,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from motionformer.errors import DownloadError
 from motionformer.weights.released import URL
 
-BLOCK = 1 << 20
-TIMEOUT = 30.0
+_BLOCK = 1 << 20
+_TIMEOUT = 30.0
 
 
 def cache_folder() -> Path:
@@ -67,7 +67,7 @@ def _fetch(url: str, part: Path) -> None:
         if tag.is_file():
             headers["If-Range"] = tag.read_text()
     try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != 416 or not start:
             raise
@@ -83,7 +83,7 @@ def _fetch(url: str, part: Path) -> None:
         total = start + int(length) if length else None
         with part.open("ab" if start else "wb") as file, _progress() as progress:
             task = progress.add_task(Path(url).name, total=total, completed=start)
-            while block := answer.read(BLOCK):
+            while block := answer.read(_BLOCK):
                 file.write(block)
                 progress.advance(task, len(block))
     size = part.stat().st_size
@@ -98,7 +98,7 @@ def _verify(part: Path, sha256: str | None, url: str) -> None:
         return
     digest = hashlib.sha256()
     with part.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(_BLOCK):
             digest.update(block)
     if digest.hexdigest() != sha256:
         part.unlink()

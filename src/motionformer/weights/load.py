@@ -1,15 +1,19 @@
 """`load_model`: any weights of ours or the authors', by file, folder or name, in one line."""
 
 import logging
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import filter as match_names
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from motionformer.errors import CheckpointError, DownloadError, UnknownModelError
 from motionformer.models.config import ModelConfig, SamplingProtocol
@@ -18,19 +22,14 @@ from motionformer.models.training_data import TRAINING_DATA, TrainingData
 from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
-from motionformer.weights.fit import PER_CLASS, fit_tensors
-from motionformer.weights.released import (
-    RELEASED,
-    convert_released,
-    ignored_settings,
-    infer_config,
-    is_released_layout,
-)
-from motionformer.weights.report import LoadReport
-from motionformer.weights.shipped import SHIPPED
+from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
+from motionformer.weights.released import RELEASED, convert_released, is_released_layout
 
 log = logging.getLogger("motionformer")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+MOTION_TINY = "motion-tiny"
+SHIPPED = {MOTION_TINY: Path(__file__).parent / MOTION_TINY}
+"""Weights that come with the package: folders of `config.json`, `model.safetensors` and `training_data.json`."""
 
 
 def load_model(
@@ -43,44 +42,86 @@ def load_model(
     num_heads: int | None = None,
     **overrides: Any,
 ) -> Motionformer:
-    """A model with weights, in evaluation mode.
+    """A model with trained weights, in evaluation mode.
 
-    `source` is a folder made by `save_pretrained`, a released `.pyth` file, a released name such as
-    `k400_motionformer_224_16x4` (downloaded once), `motion-tiny`, which comes with the package, or `user/name` on the
-    Hugging Face hub. Other class counts, frame counts and sizes may be asked for; what was resized or reset for them
-    is logged (`load_model_with_report` returns it). `protocol` says by which rules its clips are cut, `released` or
-    `uniform` (docs/fidelity.md); the weights' own by default. `num_heads` is for released files that do not say how
-    many heads they have.
+    What was resized or newly initialised is logged; `load_model_with_report` returns it.
+
+    Args:
+        source: a folder made by `save_pretrained`, a released `.pyth` file, a name of `list_weights` (released files
+            are downloaded once), or `user/name` on the Hugging Face hub.
+        num_classes: other classes; the classifier is then newly initialised [default: the weights'].
+        frames: frames per clip; position embeddings are interpolated [default: the weights'].
+        size: height and width of a clip, or one number for both; likewise [default: the weights'].
+        protocol: sampling rules, `released` or `uniform` (docs/fidelity.md) [default: the weights'].
+        num_heads: for released files that do not have it.
+        overrides: any other field of `ModelConfig`.
+
+    Returns:
+        The model.
+
+    Raises:
+        UnknownModelError: no such file, folder or name.
+        CheckpointError: the weights cannot be read, or do not fit.
+        DownloadError: they could not be fetched.
+
+    Example:
+        >>> load_model("motion-tiny").config.num_classes
+        8
     """
     model, report = load_model_with_report(
         source,
+        protocol=protocol,
+        num_heads=num_heads,
         num_classes=num_classes,
         frames=frames,
         size=size,
-        protocol=protocol,
-        num_heads=num_heads,
         **overrides,
     )
     log.log(logging.WARNING if report.changed else logging.INFO, "%s", report)
     return model
 
 
+def list_weights(filter: str = "*") -> list[str]:
+    """Names of weights that `load_model` takes: those that come with the package, then the authors' released files.
+
+    Args:
+        filter: a shell pattern.
+
+    Returns:
+        The names.
+
+    Example:
+        >>> list_weights("k600*")
+        ['k600_motionformer_224_16x4', 'k600_motionformer_224_32x3', 'k600_motionformer_336_16x8']
+    """
+    return match_names([*SHIPPED, *RELEASED], filter)
+
+
 def load_model_with_report(
-    source: str | Path,
-    *,
-    num_classes: int | dict[str, int] | None = None,
-    frames: int | None = None,
-    size: int | tuple[int, int] | None = None,
-    protocol: SamplingProtocol | None = None,
-    num_heads: int | None = None,
-    **overrides: Any,
+    source: str | Path, *, protocol: SamplingProtocol | None = None, num_heads: int | None = None, **changes: Any
 ) -> tuple[Motionformer, LoadReport]:
-    """`load_model`, and what happened to every tensor."""
+    """`load_model`, and what happened to each tensor.
+
+    Args:
+        source: as in `load_model`.
+        protocol: as in `load_model`.
+        num_heads: as in `load_model`.
+        changes: further arguments of `load_model`.
+
+    Returns:
+        The model and the report.
+
+    Raises:
+        MotionformerError: as in `load_model`.
+
+    Example:
+        >>> model, report = load_model_with_report("motion-tiny", frames=16)
+        >>> report
+        LoadReport('motion-tiny': 78 tensors loaded, 1 resized, 0 reset, 0 dropped)
+    """
     checkpoint = read_checkpoint(find_weights(source))
     report = LoadReport(str(source))
-    config, tensors, report.dropped = _interpret(checkpoint, num_heads)
-    if is_released_layout(checkpoint.tensors):
-        report.notes += ignored_settings(checkpoint.cfg, config)
+    config, tensors, report.dropped, report.notes = _interpret(checkpoint, num_heads)
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
     if str(source) in RELEASED:
@@ -92,27 +133,27 @@ def load_model_with_report(
             "converted from released weights and not trained since, convert it again, or pass `protocol`: `released`.",
             source,
         )
-    wanted = adapt_config(config, num_classes=num_classes, frames=frames, size=size, protocol=protocol, **overrides)
-    if wanted.grid != config.grid:  # tables of the size that was asked for, so that they can be trained there
+    wanted = adapt_config(config, protocol=protocol, **changes)
+    if wanted.grid != config.grid:  # position embeddings of the new size, so that they can be trained at it
         wanted = replace(wanted, position_grid=None, position_frames=None)
-    may_reset: tuple[str, ...] = (".attend.projection",)
+    may_reset: tuple[str, ...] = (".kernel.projection",)
     if wanted.num_classes != config.num_classes:
         may_reset += PER_CLASS
     model = Motionformer(wanted)
     fit_tensors(model, tensors, table, report, may_reset=may_reset)
-    model.training_data = read_training_data(checkpoint)
+    model.training_data = _read_training_data(checkpoint)
     return model.eval(), report
 
 
 def _is_undecided(checkpoint: Checkpoint, config: ModelConfig) -> bool:
-    """Whether a folder of ours comes from released weights and does not say how its clips are cut."""
+    """Whether a folder of ours comes from released weights and has no sampling protocol."""
     if is_released_layout(checkpoint.tensors) or config.source not in ("released", *RELEASED):
         return False
     return "protocol" not in checkpoint.cfg["architecture"].get("input", {})
 
 
-def read_training_data(checkpoint: Checkpoint) -> TrainingData | None:
-    """Which videos our own weights have learnt from; None where nothing beside them says."""
+def _read_training_data(checkpoint: Checkpoint) -> TrainingData | None:
+    """Which videos our own weights were trained on, where that is known."""
     if checkpoint.path.name != WEIGHTS or is_released_layout(checkpoint.tensors):
         return None
     try:
@@ -122,9 +163,8 @@ def read_training_data(checkpoint: Checkpoint) -> TrainingData | None:
 
 
 def read_config(source: str | Path) -> ModelConfig:
-    """What model `source` holds the weights of, without building it."""
-    checkpoint = read_checkpoint(find_weights(source))
-    return _interpret(checkpoint, None)[0]
+    """The configuration of the model that `source` has the weights of."""
+    return _interpret(read_checkpoint(find_weights(source)), None)[0]
 
 
 def find_weights(source: str | Path) -> Path:
@@ -148,7 +188,7 @@ def find_weights(source: str | Path) -> Path:
         )
     if is_hub_name(name):
         found = fetch_from_hub(name, WEIGHTS, CONFIG)
-        with suppress(EntryNotFoundError):  # models that do not say what they were trained on have none
+        with suppress(EntryNotFoundError):  # absent where the training videos are not known
             hf_hub_download(name, TRAINING_DATA)
         return found
     raise UnknownModelError(
@@ -157,11 +197,20 @@ def find_weights(source: str | Path) -> Path:
     )
 
 
-def short_name(source: str | Path) -> str:
-    """What to call a model in a picture or a table: the last part of where it is from.
+def ship(trained: str | Path, name: str = MOTION_TINY) -> Path:
+    """Store a trained folder under a name of `SHIPPED`, in float16. `motion-tiny` is the recipe `motion/easy`."""
+    trained, target = Path(trained), SHIPPED[name]
+    target.mkdir(parents=True, exist_ok=True)
+    tensors = load_file(trained / WEIGHTS)
+    save_file({key: value.to(torch.float16) for key, value in tensors.items()}, target / WEIGHTS)
+    for file in (CONFIG, TRAINING_DATA):
+        if (trained / file).exists():
+            shutil.copyfile(trained / file, target / file)
+    return target
 
-    A run keeps its model in `RUN/model`; that one is called after the run.
-    """
+
+def short_name(source: str | Path) -> str:
+    """What to call a model in a picture or a table: the last part of its path; a run's `RUN/model` by the run."""
     path = Path(source)
     parts = [part for part in path.parts if part not in ("model", "/", ".", "..")]
     return parts[-1] if parts else str(source)
@@ -193,8 +242,11 @@ def fetch_from_hub(repo: str, *files: str, get: Callable[..., str] = hf_hub_down
     return paths[0]
 
 
-def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfig, dict[str, Any], dict[str, str]]:
-    """The model that these are the weights of, its tensors, and which were left out; errors name the file."""
+_Interpreted = tuple[ModelConfig, dict[str, Tensor], dict[str, str], list[str]]
+
+
+def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
+    """The model that these are the weights of, its tensors, which were left out, and notes; errors name the file."""
     try:
         return _identify(checkpoint, num_heads)
     except CheckpointError as error:
@@ -203,26 +255,23 @@ def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConf
         raise CheckpointError(f"{checkpoint.path}: its configuration does not describe a model ({error}).") from error
 
 
-def _identify(checkpoint: Checkpoint, num_heads: int | None) -> tuple[ModelConfig, dict[str, Any], dict[str, str]]:
+def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
     """Whose weights these are: ours (with `config.json` beside them) or the authors'."""
     tensors = checkpoint.tensors
     if is_released_layout(tensors):
-        config = infer_config(tensors, checkpoint.cfg, num_heads)
-        if config.dim % config.num_heads:
-            raise CheckpointError(f"a width of {config.dim} is no multiple of {config.num_heads} heads.")
-        return config, *convert_released(tensors, config)
+        return convert_released(tensors, checkpoint.cfg, num_heads)
     if is_video_model(checkpoint):
         config = _read_architecture(checkpoint.cfg["architecture"])
         if num_heads not in (None, config.num_heads):
             raise CheckpointError(
-                f"{CONFIG} says that the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it"
-                " is for released files that do not say."
+                f"by {CONFIG} the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it is for "
+                "released files that do not have it."
             )
-        return config, tensors, {}
+        return config, {name.replace(".attend.", ".kernel."): value for name, value in tensors.items()}, {}, []
     if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
         raise CheckpointError(
-            "these are image weights: start a video model from them with from_image_weights(...), or with --from-image"
-            " (convert, davis, track)."
+            "these are image weights: initialise a video model from them with from_image_weights(...), or with "
+            "--from-image (convert, davis, track)."
         )
     raise CheckpointError(
         f"neither a released video model (no 'temp_embed' or 'st_embed') nor one of ours (no {CONFIG} beside it)."

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from motionformer.errors import CheckpointError
-from motionformer.models.config import ActivationKind, AttendConfig, InputSpec, ModelConfig
+from motionformer.models.config import ActivationKind, InputSpec, KernelConfig, ModelConfig
 
 URL = "https://dl.fbaipublicfiles.com/motionformer/"
 Dataset = Literal["k400", "k600", "ssv2", "ek"]
@@ -72,7 +72,17 @@ def is_released_layout(tensors: Mapping[str, Tensor]) -> bool:
     return "cls_token" in tensors and ("temp_embed" in tensors or "st_embed" in tensors)
 
 
-def infer_config(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_heads: int | None = None) -> ModelConfig:
+def convert_released(
+    tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_heads: int | None = None
+) -> tuple[ModelConfig, dict[str, Tensor], dict[str, str], list[str]]:
+    """The model of a released state dict, our state dict, released tensors that it has not (with the reason), notes."""
+    config = _infer_config(tensors, cfg, num_heads)
+    if config.dim % config.num_heads:
+        raise CheckpointError(f"a width of {config.dim} is not a multiple of {config.num_heads} heads.")
+    return config, *_convert_tensors(tensors, config), _ignored_settings(cfg, config)
+
+
+def _infer_config(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_heads: int | None = None) -> ModelConfig:
     """The model that a released state dict is the weights of."""
     vit: Mapping[str, Any] = cfg.get("VIT", {})
     dim = _need(tensors, "cls_token").shape[-1]
@@ -93,7 +103,7 @@ def infer_config(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_head
         tubelet=tubelet,
         qkv_bias="blocks.0.attn.qkv.bias" in tensors,
         attention=attention,
-        attend=_attend(vit) if attention == "trajectory" else AttendConfig(),
+        kernel=_kernel(vit) if attention == "trajectory" else KernelConfig(),
         project_values=attention == "trajectory" and vit.get("USE_ORIGINAL_TRAJ_ATTN_CODE", True) is False,
         positions="separate" if "temp_embed" in tensors else "joint",
         position_grid=None if grid == (rows, columns) else (rows, columns),
@@ -108,16 +118,15 @@ def infer_config(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], num_head
     )
 
 
-def ignored_settings(cfg: Mapping[str, Any], config: ModelConfig) -> list[str]:
-    """What a released configuration names and its model does not do, nor does the authors' code."""
+def _ignored_settings(cfg: Mapping[str, Any], config: ModelConfig) -> list[str]:
+    """Settings of a released configuration that its model ignores, as the authors' code does."""
     approximation = str(cfg.get("VIT", {}).get("APPROX_ATTN_TYPE", "none")).lower()
     if config.attention == "trajectory" or approximation in ("none", ""):
         return []
     return [f"its configuration names {approximation}; {config.attention} attention ignores it, as in the release"]
 
 
-def convert_released(tensors: Mapping[str, Tensor], config: ModelConfig) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Our state dict, and the released tensors that our model does not carry, with the reason."""
+def _convert_tensors(tensors: Mapping[str, Tensor], config: ModelConfig) -> tuple[dict[str, Tensor], dict[str, str]]:
     ours: dict[str, Tensor] = {}
     dropped: dict[str, str] = {}
     for name, value in tensors.items():
@@ -133,7 +142,7 @@ def _convert(name: str, value: Tensor, config: ModelConfig) -> tuple[dict[str, T
         return {"prefix": value}, None
     if name == "pos_embed":
         if config.positions == "joint":
-            return {}, "a joint table replaces it"
+            return {}, "a joint position embedding replaces it"
         return {"positions.prefix": value[0, :1], "positions.space": value[0, 1:]}, None
     if name == "temp_embed":
         return {"positions.time": value[0]}, None
@@ -146,12 +155,12 @@ def _convert(name: str, value: Tensor, config: ModelConfig) -> tuple[dict[str, T
         return {"tokens.proj." + name.rsplit(".", 1)[1]: value.unsqueeze(2) if value.dim() == 4 else value}, None
     if ".attn.proj_kv." in name:
         return _convert_proj_kv(name, value, config)
-    for old, new in RENAMES:
+    for old, new in _RENAMES:
         name = name.replace(old, new)
     return {name: value}, None
 
 
-RENAMES = (
+_RENAMES = (
     (".attn.proj_q.", ".attn.time.to_query."),
     (".timeattn.", ".time_attn."),
     (".norm3.", ".norm_time."),
@@ -183,13 +192,13 @@ def _attention_kind(tensors: Mapping[str, Tensor]) -> str:
     return "trajectory" if "blocks.0.attn.proj_q.weight" in tensors else "joint"
 
 
-def _attend(vit: Mapping[str, Any]) -> AttendConfig:
+def _kernel(vit: Mapping[str, Any]) -> KernelConfig:
     kind = str(vit.get("APPROX_ATTN_TYPE", "none")).lower()
     if kind in ("none", ""):
-        return AttendConfig()
+        return KernelConfig()
     if kind not in ("orthoformer", "nystrom", "performer"):
         raise CheckpointError(f"its configuration names an unknown approximation, {kind!r}.")
-    return AttendConfig(kind, num_prototypes=int(vit.get("APPROX_ATTN_DIM", 128)))
+    return KernelConfig(kind, num_prototypes=int(vit.get("APPROX_ATTN_DIM", 128)))
 
 
 def _activation(vit: Mapping[str, Any]) -> ActivationKind:
@@ -202,7 +211,7 @@ def _num_heads(dim: int, vit: Mapping[str, Any]) -> int:
         return int(vit["NUM_HEADS"])
     if dim % 64:
         raise CheckpointError(
-            f"width {dim} is no multiple of 64 and the file names no number of heads: give num_heads."
+            f"width {dim} is not a multiple of 64 and the file has no number of heads: give num_heads."
         )
     return dim // 64
 
@@ -214,18 +223,18 @@ def _num_classes(tensors: Mapping[str, Tensor]) -> int | dict[str, int]:
 
 
 def _position_grid(tensors: Mapping[str, Tensor], cfg: Mapping[str, Any], patch: int) -> tuple[int, int, int]:
-    """Frames, rows and columns of the position tables."""
+    """Frames, rows and columns of the position embeddings."""
     if "temp_embed" in tensors:
         side = math.isqrt(_need(tensors, "pos_embed").shape[1] - 1)
         return tensors["temp_embed"].shape[1], side, side
-    places = _need(tensors, "st_embed").shape[1] - 1
+    entries = _need(tensors, "st_embed").shape[1] - 1
     crop = cfg.get("DATA", {}).get("TRAIN_CROP_SIZE")
     side = int(crop) // patch if crop else math.isqrt(_need(tensors, "pos_embed").shape[1] - 1)
-    if places % (side * side):
+    if entries % (side * side):
         raise CheckpointError(
-            f"its joint position table of {places} places is no whole number of {side} × {side} frames."
+            f"its joint position embedding of {entries} entries is not a multiple of {side} × {side} patches."
         )
-    return places // (side * side), side, side
+    return entries // (side * side), side, side
 
 
 def _input_spec(cfg: Mapping[str, Any], tensors: Mapping[str, Tensor], frames: int, size: tuple[int, int]) -> InputSpec:

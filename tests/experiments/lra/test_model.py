@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from motionformer.experiments.lra import COMPARED, TASKS, Encoder, SequenceClassifier, encoder_macs, make_attend
-from motionformer.experiments.lra.model import LENGTH, PUBLISHED, attention_macs, mean_of_real, training_bytes
+from motionformer.experiments.lra import COMPARED, TASKS, Encoder, SequenceClassifier, encoder_macs, make_kernel
+from motionformer.experiments.lra.model import _LENGTH, PUBLISHED, _attention_macs, _mean_of_real, _training_bytes
 
 
-@pytest.mark.parametrize("attend", [*COMPARED, "orthoformer-8-segments", "exact-stored"])
+@pytest.mark.parametrize("kernel", [*COMPARED, "orthoformer-8-segments", "exact-stored"])
 @pytest.mark.parametrize("task", ["listops", "retrieval"])
-def test_padding_changes_nothing(attend: str, task: str) -> None:
+def test_padding_changes_nothing(kernel: str, task: str) -> None:
     facts = TASKS[task]
-    model = SequenceClassifier(facts, attend).eval().double()
+    model = SequenceClassifier(facts, kernel).eval().double()
     tokens = torch.randint(1, facts.vocabulary, (3, facts.num_texts, 200))
     tokens[1, :, 140:] = 0
     logits = model(tokens, tokens != 0)
@@ -39,7 +39,7 @@ def test_mean_of_real_equals_the_loop() -> None:
     x, mask = torch.randn(3, 7, 4), torch.rand(3, 7) > 0.4
     mask[:, 0] = True
     expected = torch.stack([row[real].mean(dim=0) for row, real in zip(x, mask, strict=True)])
-    torch.testing.assert_close(mean_of_real(x, mask), expected)
+    torch.testing.assert_close(_mean_of_real(x, mask), expected)
 
 
 def test_the_order_of_two_texts_matters_to_the_head_only() -> None:
@@ -54,18 +54,18 @@ def test_the_order_of_two_texts_matters_to_the_head_only() -> None:
 
 def test_stored_and_fused_exact_attention_are_one_function() -> None:
     q, k, v = torch.randn(3, 1, 2, 30, 8)
-    torch.testing.assert_close(make_attend("exact", 8)(q, k, v), make_attend("exact-stored", 8)(q, k, v))
+    torch.testing.assert_close(make_kernel("exact", 8)(q, k, v), make_kernel("exact-stored", 8)(q, k, v))
 
 
 @pytest.mark.parametrize("name", ["orthoformer", "linformer-64", "orthoformer-0", "exact-64", "orthoformer-64-better"])
 def test_unknown_attends_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"not '{name}'"):
-        make_attend(name, 32)
+        make_kernel(name, 32)
 
 
-@pytest.mark.parametrize("attend", COMPARED)
-def test_every_weight_gets_a_gradient(attend: str) -> None:
-    model = SequenceClassifier(TASKS["listops"], attend).train()
+@pytest.mark.parametrize("kernel", COMPARED)
+def test_every_weight_gets_a_gradient(kernel: str) -> None:
+    model = SequenceClassifier(TASKS["listops"], kernel).train()
     tokens = torch.randint(1, 16, (2, 1, 140))
     model(tokens, tokens != 0).square().sum().backward()
     for name, weight in model.named_parameters():
@@ -73,9 +73,9 @@ def test_every_weight_gets_a_gradient(attend: str) -> None:
         assert bool(weight.grad.isfinite().all()), name
 
 
-@pytest.mark.parametrize("attend", ["exact", "nystrom-128", "orthoformer-64"])
-def test_the_published_figures_come_out(attend: str) -> None:
-    assert round(encoder_macs(attend) / 1e9, 2) == PUBLISHED[attend]
+@pytest.mark.parametrize("kernel", ["exact", "nystrom-128", "orthoformer-64"])
+def test_the_published_figures_come_out(kernel: str) -> None:
+    assert round(encoder_macs(kernel) / 1e9, 2) == PUBLISHED[kernel]
 
 
 def test_the_performer_costs_less_than_published() -> None:
@@ -83,26 +83,26 @@ def test_the_performer_costs_less_than_published() -> None:
     assert round(encoder_macs("performer-256") / 1e9, 2) == 0.41
 
 
-@pytest.mark.parametrize("attend", ["exact-stored", "performer-256"])
-def test_the_formula_equals_a_count_of_operators(attend: str) -> None:
+@pytest.mark.parametrize("kernel", ["exact-stored", "performer-256"])
+def test_the_formula_equals_a_count_of_operators(kernel: str) -> None:
     """Where our code does what the formula says, counting the matrix products of a real pass gives the same."""
     n = 256
-    encoder = Encoder(attend).eval()
+    encoder = Encoder(kernel).eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         encoder(torch.randn(1, n, 64))
     norms = 5 * 5 * n * 64
-    assert counter.get_total_flops() // 2 + norms == encoder_macs(attend, n)
+    assert counter.get_total_flops() // 2 + norms == encoder_macs(kernel, n)
 
 
 def test_growth_is_linear_but_for_exact() -> None:
-    for attend in ("performer-256", "orthoformer-64", "orthoformer-64-improved"):
-        assert attention_macs(attend, 2 * LENGTH) <= 2 * attention_macs(attend, LENGTH)
-    assert attention_macs("exact", 2 * LENGTH) == 4 * attention_macs("exact", LENGTH)
+    for kernel in ("performer-256", "orthoformer-64", "orthoformer-64-improved"):
+        assert _attention_macs(kernel, 2 * _LENGTH) <= 2 * _attention_macs(kernel, _LENGTH)
+    assert _attention_macs("exact", 2 * _LENGTH) == 4 * _attention_macs("exact", _LENGTH)
 
 
 def test_memory_holds_the_matrices_that_are_stored() -> None:
     """Two layers of two heads keep 1,024² weights and more each: at least 4 × 4 MB, and not a thousand times that."""
-    assert 16e6 < training_bytes("exact-stored", 1, 1024) < 16e9
+    assert 16e6 < _training_bytes("exact-stored", 1, 1024) < 16e9
 
 
 def test_the_tasks_are_the_published_ones() -> None:

@@ -7,7 +7,7 @@ from motionformer.experiments.lra.model import (
     SequenceClassifier,
     compare_costs,
     encoder_macs,
-    make_attend,
+    make_kernel,
 )
 from motionformer.experiments.lra.tasks import TASKS, Task, find_task
 from motionformer.experiments.lra.train import Result, Run, train
@@ -27,6 +27,6 @@ __all__ = [
     "compare_costs",
     "encoder_macs",
     "find_task",
-    "make_attend",
+    "make_kernel",
     "train",
 ]

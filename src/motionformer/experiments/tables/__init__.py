@@ -19,8 +19,8 @@ class Row:
     recipe: str
     changes: tuple[str, ...] = ()
     group: str = ""  # lines of a figure
-    x: float | None = None  # the place of a point on such a line
-    published: str = ""  # the recipe, in the folder of each data set, whose header has the paper's figure
+    x: float | None = None  # the position of a point on such a line
+    published: str = ""  # the recipe, in the folder of each data set, whose header has the paper's result
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Experiment:
     paper: tuple[Row, ...] = ()
     x_label: str = ""  # where rows are points of lines
     here: str = ""  # what is compared at the scale of a CPU, where it is no table of recipes
-    published: str = ""  # what the paper found, where that is no figure of a row
+    published: str = ""  # what the paper found, where that is not the result of a row
 
     @property
     def name(self) -> str:
@@ -66,8 +66,8 @@ def _row(label: str, recipe: str, published: str, *changes: str) -> Row:
     return Row(label, recipe, changes, published=published)
 
 
-def _attend(label: str, published: str, **options: object) -> Row:
-    return _row(label, _HARD, published, *(f"model.changes.attend.{key}={value}" for key, value in options.items()))
+def _kernel(label: str, published: str, **options: object) -> Row:
+    return _row(label, _HARD, published, *(f"model.changes.kernel.{key}={value}" for key, value in options.items()))
 
 
 def _strided(recipe: str, scheme: str, stride: int) -> str:
@@ -106,9 +106,9 @@ _ALL = (
         "K400, SSv2",
         cpu=(
             _row("exact", _HARD, "base"),
-            _attend("Performer, 64 features", "t3a-performer", kind="performer", num_features=64),
-            _attend("Nyström, 16", "t3a-nystrom", kind="nystrom", num_prototypes=16),
-            _attend("Orthoformer, 16", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),
+            _kernel("Performer, 64 features", "t3a-performer", kind="performer", num_features=64),
+            _kernel("Nyström, 16", "t3a-nystrom", kind="nystrom", num_prototypes=16),
+            _kernel("Orthoformer, 16", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),
         ),
         paper=_on("k400", "ssv2", base="exact", **{"t3a-performer": "Performer", "t3a-nystrom": "Nyström"})
         + _on("k400", "ssv2", **{"t3a-orthoformer": "Orthoformer"}),
@@ -118,9 +118,9 @@ _ALL = (
         "How prototypes are chosen: orthogonal, random, segment means",
         "K400, SSv2",
         cpu=(
-            _attend("orthogonal", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),  # the default: t3a's run
-            _attend("random", "t3b-random", kind="orthoformer", num_prototypes=16, choice="random"),
-            _attend("segments", "t3b-segments", kind="orthoformer", num_prototypes=16, choice="segments"),
+            _kernel("orthogonal", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),  # the default: t3a's run
+            _kernel("random", "t3b-random", kind="orthoformer", num_prototypes=16, choice="random"),
+            _kernel("segments", "t3b-segments", kind="orthoformer", num_prototypes=16, choice="segments"),
         ),
         paper=_on(
             "k400", "ssv2", **{"t3a-orthoformer": "orthogonal", "t3b-random": "random", "t3b-segments": "segments"}
@@ -130,7 +130,7 @@ _ALL = (
         "t3c",
         "How many prototypes",
         "K400, SSv2",
-        cpu=tuple(_attend(f"r = {r}", "", kind="orthoformer", num_prototypes=r) for r in (4, 8, 16, 32)),
+        cpu=tuple(_kernel(f"r = {r}", "", kind="orthoformer", num_prototypes=r) for r in (4, 8, 16, 32)),
         paper=_on("k400", "ssv2", **{"t3c-16": "r = 16", "t3c-64": "r = 64", "t3a-orthoformer": "r = 128"}),
     ),
     Experiment(
@@ -138,8 +138,8 @@ _ALL = (
         "Prototypes shared over time, or of each frame",
         "K400, SSv2",
         cpu=(
-            _attend("shared", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),
-            _attend("per frame", "t3d-per-frame", kind="orthoformer", num_prototypes=16, shared="false"),
+            _kernel("shared", "t3a-orthoformer", kind="orthoformer", num_prototypes=16),
+            _kernel("per frame", "t3d-per-frame", kind="orthoformer", num_prototypes=16, shared="false"),
         ),
         paper=_on("k400", "ssv2", **{"t3a-orthoformer": "shared", "t3d-per-frame": "per frame"}),
     ),

@@ -2,7 +2,7 @@
 
 Brightness, contrast, saturation and hue (a turn in the plane of colour differences, YIQ) each take a pixel x to
 `M x + b`. So any chain of them is one matrix and one pass over the clip, where a library that goes through HSV and
-clamps after every step needs ten times as long (docs/transforms.md). Pixels are clamped once, at the end.
+clamps after every step needs ten times as long (docs/video.md). Pixels are clamped once, at the end.
 """
 
 import math
@@ -135,7 +135,7 @@ class ReleasedColourJitter(Transform):
             return clip
         factors = [1.0 + uniform(-self.amount, self.amount, generator, self) for _ in RELEASED_CHANGES]
         order = torch.randperm(3, generator=required(generator, self)).tolist()
-        return _change_colours(clip, [(RELEASED_CHANGES[place], factors[place]) for place in order])
+        return _change_colours(clip, [(RELEASED_CHANGES[k], factors[k]) for k in order])
 
 
 ReleasedChange = Literal["brightness", "contrast", "saturation"]

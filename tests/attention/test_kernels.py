@@ -8,7 +8,7 @@ from torch import Tensor
 
 from motionformer import create_model
 from motionformer.attention import (
-    Attend,
+    AttentionKernel,
     ExactAttention,
     NystromAttention,
     OrthoformerAttention,
@@ -17,7 +17,7 @@ from motionformer.attention import (
     segment_means,
     select_prototypes,
 )
-from motionformer.attention.nystrom import iterative_inverse
+from motionformer.attention.nystrom import _iterative_inverse
 from motionformer.attention.orthoformer import _lloyd_step
 from tests.literal.loops import loop_attend
 from tests.parity_files import PARITY, close
@@ -41,10 +41,10 @@ ALL = {
     "nystrom": lambda: NystromAttention(6),
     "performer": lambda: PerformerAttention(D, 64).double(),
 }
-every = pytest.mark.parametrize("attend", [pytest.param(make, id=name) for name, make in ALL.items()])
+every = pytest.mark.parametrize("kernel", [pytest.param(make, id=name) for name, make in ALL.items()])
 
 
-def made(make: object) -> Attend:
+def made(make: object) -> AttentionKernel:
     return make().eval()  # type: ignore[operator]
 
 
@@ -78,9 +78,9 @@ def test_norm_st_sums_to_joint_attention_over_frames() -> None:
 
 
 @every
-def test_shape_and_repeatable_evaluation(attend: object) -> None:
+def test_shape_and_repeatable_evaluation(kernel: object) -> None:
     q, k, v = qkv()
-    one = made(attend)
+    one = made(kernel)
     first = one(q, k, v, 4)
     torch.manual_seed(99)
     assert first.shape == (2, 3, 24, 4, D)
@@ -88,9 +88,9 @@ def test_shape_and_repeatable_evaluation(attend: object) -> None:
 
 
 @every
-def test_weights_of_each_query_sum_to_one(attend: object) -> None:
+def test_weights_of_each_query_sum_to_one(kernel: object) -> None:
     q, k, v = qkv()
-    one = made(attend)
+    one = made(kernel)
     maps = one.maps(q, k, 4)(q)
     assert maps.shape == (2, 3, 24, 4, 6)
     total = maps.sum(dim=(3, 4)) if isinstance(one, SpaceTimeNormAttention) else maps.sum(dim=4)
@@ -103,19 +103,19 @@ def test_weights_of_each_query_sum_to_one(attend: object) -> None:
 
 
 @every
-def test_chunks_of_queries_give_the_same(attend: object) -> None:
+def test_chunks_of_queries_give_the_same(kernel: object) -> None:
     q, k, v = qkv()
-    pool = made(attend).prepare(q, k, v, 4)
+    pool = made(kernel).prepare(q, k, v, 4)
     whole = pool(q)
     parts = torch.cat([pool(part) for part in q.split(5, dim=2)], dim=2)
     torch.testing.assert_close(parts, whole)
 
 
 @every
-def test_padding_changes_nothing(attend: object) -> None:
+def test_padding_changes_nothing(kernel: object) -> None:
     """Tokens appended to each frame and masked out leave the real queries' values as they were."""
     q, k, v = qkv()
-    one = made(attend)
+    one = made(kernel)
     if isinstance(one, OrthoformerAttention) and (one.subsample or one.choice == "random"):
         pytest.skip("which candidates are drawn depends on their number")
     expected = one(q, k, v, 4)
@@ -131,10 +131,10 @@ def test_padding_changes_nothing(attend: object) -> None:
 
 
 @every
-def test_a_hidden_frame_is_seen_by_nobody(attend: object) -> None:
+def test_a_hidden_frame_is_seen_by_nobody(kernel: object) -> None:
     """What stands in a wholly masked frame changes no query that is not masked, and its own pooled values are zero."""
     q, k, v = qkv()
-    one = made(attend)
+    one = made(kernel)
     mask = torch.ones(2, 24, dtype=torch.bool)
     mask[0, 6:12] = False
     mask[1, :12] = False
@@ -151,18 +151,18 @@ def test_a_hidden_frame_is_seen_by_nobody(attend: object) -> None:
 
 
 @every
-def test_where_everything_is_hidden_nothing_is_pooled(attend: object) -> None:
+def test_where_everything_is_hidden_nothing_is_pooled(kernel: object) -> None:
     q, k, v = qkv()
     mask = torch.tensor([True, False])[:, None].expand(2, 24)
-    found = made(attend)(q, k, v, 4, key_mask=mask, query_mask=mask)
+    found = made(kernel)(q, k, v, 4, key_mask=mask, query_mask=mask)
     assert (found[1] == 0).all()
     assert (found[0] != 0).any()
 
 
 @every
-def test_gradients(attend: object) -> None:
+def test_gradients(kernel: object) -> None:
     q, k, v = (x.requires_grad_() for x in qkv(n=8, m=8, b=1, h=2))
-    one = made(attend)
+    one = made(kernel)
 
     assert torch.autograd.gradcheck(lambda v: one(q, k, v, 2), (v,), fast_mode=True)
     if not (isinstance(one, OrthoformerAttention) and one.candidates == "queries+keys"):  # prototypes are constants
@@ -175,9 +175,9 @@ def test_gradients(attend: object) -> None:
 
 
 @every
-def test_half_precision_is_close(attend: object) -> None:
+def test_half_precision_is_close(kernel: object) -> None:
     q, k, v = qkv(dtype=torch.float32)
-    one = made(attend).float()
+    one = made(kernel).float()
     expected = one(q, k, v, 4)
     found = one(*(x.bfloat16() for x in (q, k, v)), 4)
     assert found.dtype == torch.bfloat16
@@ -186,10 +186,10 @@ def test_half_precision_is_close(attend: object) -> None:
 
 @every
 @pytest.mark.parametrize("how", ["half", "autocast"])
-def test_float16_keeps_what_long_queries_find(attend: object, how: str) -> None:
+def test_float16_keeps_what_long_queries_find(kernel: object, how: str) -> None:
     """Queries of trained models are long, and the features of a Performer then span more than float16 can say."""
     q, k, v = (x * size for x, size in zip(qkv(dtype=torch.float32), (4, 4, 1), strict=True))
-    one = made(attend).float()
+    one = made(kernel).float()
     expected = one(q, k, v, 4)
     if how == "half":
         found = one.half()(q.half(), k.half(), v.half(), 4)
@@ -201,9 +201,9 @@ def test_float16_keeps_what_long_queries_find(attend: object, how: str) -> None:
 
 @every
 @pytest.mark.parametrize("shift", [-95.0, 100.0])
-def test_what_all_keys_of_a_frame_share_changes_nothing(attend: object, shift: float) -> None:
+def test_what_all_keys_of_a_frame_share_changes_nothing(kernel: object, shift: float) -> None:
     q, k, v = qkv(dtype=torch.float32)
-    one = made(attend).float()
+    one = made(kernel).float()
     bias = torch.randn(2, 24)
     moved = bias.unflatten(1, (4, 6)) + shift * torch.tensor([0.0, 1.0, 1.0, 0.5])[:, None]
     if isinstance(one, SpaceTimeNormAttention):  # its frames share a softmax
@@ -213,8 +213,8 @@ def test_what_all_keys_of_a_frame_share_changes_nothing(attend: object, shift: f
 
 
 @every
-def test_an_empty_batch_stays_empty(attend: object) -> None:
-    assert made(attend)(*qkv(b=0), 4).shape == (0, 3, 24, 4, D)
+def test_an_empty_batch_stays_empty(kernel: object) -> None:
+    assert made(kernel)(*qkv(b=0), 4).shape == (0, 3, 24, 4, D)
 
 
 def test_nystrom_takes_queries_of_no_grid() -> None:
@@ -257,8 +257,8 @@ def test_improved_orthoformer_is_closer_than_plain() -> None:
     q, k = 2 * q, 2 * k
     exact = ExactAttention()(q, k, v, 4)
     plain, improved = (
-        (attend.eval()(q, k, v, 4) - exact).norm()
-        for attend in (OrthoformerAttention(64), OrthoformerAttention.improved(64))
+        (kernel.eval()(q, k, v, 4) - exact).norm()
+        for kernel in (OrthoformerAttention(64), OrthoformerAttention.improved(64))
     )
     assert improved < plain
 
@@ -333,8 +333,8 @@ def test_refined_prototypes_are_the_means_of_what_is_nearest_to_them() -> None:
     b, n, r = 2, 21, 5
     q, k, v = qkv(n=n, m=n, b=b, h=1)
     mask = torch.rand(b, n) > 0.2
-    attend = OrthoformerAttention(r, choice="random", refine=True).eval()
-    found = attend(q, k, v, 3, query_mask=mask)
+    kernel = OrthoformerAttention(r, choice="random", refine=True).eval()
+    found = kernel(q, k, v, 3, query_mask=mask)
     for i in range(b):
         scaled, keys = q[i, 0] * D**-0.25, k[i, 0] * D**-0.25
         real = [j for j in range(n) if mask[i, j]]
@@ -383,12 +383,12 @@ class TestRelease:
 
     def test_nystrom_landmarks_of_models_are_constants_for_the_gradient(self) -> None:
         """So they are in the release; what is left is the gradient with the landmarks given."""
-        attend = create_model("motionformer-tiny", depth=1, attend="nystrom").blocks[0].attn.attend
-        assert isinstance(attend, NystromAttention)
-        assert attend.constant_landmarks
-        attend.num_landmarks = 5
+        kernel = create_model("motionformer-tiny", depth=1, kernel="nystrom").blocks[0].attn.kernel
+        assert isinstance(kernel, NystromAttention)
+        assert kernel.constant_landmarks
+        kernel.num_landmarks = 5
         q, k, v = (x.requires_grad_() for x in qkv())
-        attend(q, k, v, 4).square().sum().backward()
+        kernel(q, k, v, 4).square().sum().backward()
         for inputs, kept in (((q, k), True), ((q, k), False)):
             free = NystromAttention(5, constant_landmarks=kept)
             grads = torch.autograd.grad(free(q, k, v, 4).square().sum(), inputs)
@@ -396,22 +396,22 @@ class TestRelease:
 
     def test_iterative_inverse(self) -> None:
         file = load_file(PARITY / "mod_iterative_inv.safetensors")
-        close(iterative_inverse(file["mat"], 6), file["out_exact"])
+        close(_iterative_inverse(file["mat"], 6), file["out_exact"])
 
     def test_performer(self) -> None:
         file = load_file(PARITY / "mod_performer_m256.safetensors")
         q, k, v = (file[name].unflatten(0, (2, 3)) for name in "qkv")
-        attend = PerformerAttention(16)
-        attend.projection.copy_(file["projection"])
-        close(attend(q, k, v, 4).flatten(0, 1), file["output"])
+        kernel = PerformerAttention(16)
+        kernel.projection.copy_(file["projection"])
+        close(kernel(q, k, v, 4).flatten(0, 1), file["output"])
 
     def test_orthoformer(self) -> None:
         file = load_file(PARITY / "mod_orthoformer_shared_L4.safetensors")
         chosen = select_prototypes(file["q"], 4, start=file["start"])
         assert torch.equal(chosen.sort(dim=-1).values, file["selected_sorted"])
         q, k, v = (file[name][:, None] for name in "qkv")
-        attend = OrthoformerAttention(4).eval()
+        kernel = OrthoformerAttention(4).eval()
         prototypes = torch.take_along_dim(file["q"], chosen[..., None], dim=1)
-        attend._choose = lambda q, *rest: prototypes[:, None, None] * q.shape[-1] ** -0.25  # type: ignore[method-assign]
-        close(attend(q, k, v, 4)[:, 0], file["output"])
-        close(attend.maps(q, k, 4)(q)[:, 0], file["attn"])
+        kernel._choose = lambda q, *rest: prototypes[:, None, None] * q.shape[-1] ** -0.25  # type: ignore[method-assign]
+        close(kernel(q, k, v, 4)[:, 0], file["output"])
+        close(kernel.maps(q, k, 4)(q)[:, 0], file["attn"])
