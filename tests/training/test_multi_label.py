@@ -310,9 +310,9 @@ def test_what_cannot_be_trained_is_refused(videos: Path, tmp_path: Path) -> None
         VideoDataModule(recipe, prepared.plan, prepared.sources, prepared.config.input)
     one = tmp_path / "one.csv"
     one.write_text("\n".join(["path,label", *(f"{videos}/{i:02d}.mp4,{COLOURS[i % 3]}" for i in range(6))]))
-    with pytest.raises(RecipeError, match=r"data\.val has one class a video"):
+    with pytest.raises(RecipeError, match=r"data\.val has one class per video"):
         open_sources(recipe_for(videos, tmp_path, f"data.val={one}"))
-    with pytest.raises(RecipeError, match=r"data\.train has one class a video"):
+    with pytest.raises(RecipeError, match=r"data\.train has one class per video"):
         open_sources(recipe_for(videos, tmp_path, f"data.train={one}"))
     grey = tmp_path / "grey.csv"
     grey.write_text(f"path,labels\n{videos}/08.mp4,\n")
