@@ -212,7 +212,5 @@ print(trace(model, frames, what="gradcam", layer=0).scheme)
     )
     *refused, shown = out.splitlines()
     assert len(refused) == 3
-    assert all(
-        "'mine' states no maps: there are maps of trajectory, joint, divided, searching attention" in x for x in refused
-    )
+    assert all("'mine' defines no maps; trajectory, joint, divided, searching attention does" in x for x in refused)
     assert shown == "mine"
