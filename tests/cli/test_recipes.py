@@ -48,7 +48,7 @@ def test_one_in_full_is_a_file_to_train(tmp_path: Path) -> None:
     assert header.startswith("k600/hr: Motionformer-HR, 16 frames at stride 8 of 336 px, on Kinetics-600")
     assert "expected: 82.7 % top-1, 96.1 % top-5 (authors' list of released models)" in header
     assert "958.8 G multiply-adds per view" in header
-    assert "30 views a video in the test; 35 epochs, 64 clips a step" in header
+    assert "30 views per video in the test; 35 epochs, 64 clips per step" in header
     assert "run here: nothing" in header
     for note in ("vit_1k", "project_values: false is the authors' code", "This row follows the checkpoint"):
         assert note in header  # of the family, of the row it is like, its own
