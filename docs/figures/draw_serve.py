@@ -7,14 +7,14 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 from tests.serve.conftest import run_page
 
-from motionformer.serve.server import load_models
+from motionformer.serve.server import _load_models
 
 HERE = Path(__file__).parent
 STEP = 4  # the frame of the clip that is clicked
 
 
 def main() -> None:
-    with run_page(load_models(["motion-tiny"])) as page, sync_playwright() as playwright:
+    with run_page(_load_models(["motion-tiny"])) as page, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1200, "height": 1000})
         tab.goto(page.url)

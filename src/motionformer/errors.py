@@ -1,7 +1,7 @@
 """Errors that a user can act on (what was wrong, where, and what to do), and warnings of deprecated names."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,18 @@ def rename_deprecated(values: Mapping[str, Any], renamed: Mapping[str, str], pre
             warn_deprecated(f"`{prefix}{old}`", f"`{prefix}{new}`")
             found[new] = found.pop(old)
     return found
+
+
+def deprecated_names(module: str, renamed: Mapping[str, Any]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module whose objects have had other names."""
+
+    def get(name: str) -> Any:
+        if name not in renamed:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_deprecated(f"`{module}.{name}`", f"`{renamed[name].__name__}`")
+        return renamed[name]
+
+    return get
 
 
 class MotionformerError(Exception):

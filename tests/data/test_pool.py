@@ -15,7 +15,7 @@ from motionformer.data.pool import Crash, run_in_order, run_in_processes
 from motionformer.errors import PoolError
 
 
-def behave(item: tuple[str, int]) -> int:
+def behave(item: tuple[str, int]) -> int | bytes:
     """At module level, so that a fresh process finds it."""
     what, value = item
     if what == "segfault":
@@ -28,6 +28,8 @@ def behave(item: tuple[str, int]) -> int:
         time.sleep(2)
     if what in ("slow", "when"):
         return time.monotonic_ns()
+    if what == "large":
+        return bytes(10_000_000)
     if what == "raise":
         raise ValueError("no such thing")
     return value * value
@@ -53,6 +55,17 @@ def test_stopping_early_leaves_no_process() -> None:
     assert len(multiprocessing.active_children()) == 3
     running.close()
     assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_dies_while_it_sends_its_result() -> None:
+    """A pipe shared by all processes would be left with half a message, and none could be read any more."""
+    items = [("square", 2), ("large", 0), ("square", 3), ("square", 4)]
+    running = run_in_processes(behave, items, num_workers=2, time_limit=60.0)
+    assert next(running) == (0, 4)
+    time.sleep(1.0)  # more than a pipe holds: it waits for us to read on
+    for child in multiprocessing.active_children():
+        child.kill()
+    assert dict(running) == {1: Crash("the decoder crashed (signal SIGKILL)"), 2: 9, 3: 16}
 
 
 def test_nothing_to_do() -> None:

@@ -19,7 +19,7 @@ from motionformer import create_model
 from motionformer.data.motion import CLASSES
 from motionformer.models import Motionformer
 from motionformer.serve import Limits
-from motionformer.serve.server import listen, make_server, open_app, page_address
+from motionformer.serve.server import _listen, _make_server, _open_app, _page_address
 
 
 @dataclass
@@ -74,15 +74,15 @@ def small_model(attention: str = "trajectory", noise: float = 0.0) -> Motionform
 @contextmanager
 def run_page(models: dict[str, Motionformer] | None = None, limits: Limits | None = None) -> Iterator[Page]:
     before = set(page_folders())
-    with listen("127.0.0.1", 0) as listening, open_app(models or {"small": small_model()}, limits or Limits()) as app:
+    with _listen("127.0.0.1", 0) as listening, _open_app(models or {"small": small_model()}, limits or Limits()) as app:
         (folder,) = set(page_folders()) - before
-        server = make_server(app)
+        server = _make_server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
             while not server.started:
                 time.sleep(0.01)
-            yield Page(page_address(listening, "127.0.0.1"), folder)
+            yield Page(_page_address(listening, "127.0.0.1"), folder)
         finally:
             server.should_exit = True
             thread.join()

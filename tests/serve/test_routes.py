@@ -18,7 +18,7 @@ from motionformer.data.motion import write_video
 from motionformer.errors import PageError
 from motionformer.serve import Limits
 from motionformer.serve.models import Models, Question
-from motionformer.serve.server import _allowed_hosts, _make_examples, is_loopback, listen, load_models
+from motionformer.serve.server import _allowed_hosts, _listen, _load_models, _make_examples, is_loopback
 from motionformer.serve.sessions import MEGABYTE, Sessions
 from motionformer.trace import Clip, trace
 from motionformer.video import read_frames
@@ -297,8 +297,8 @@ def test_questions_that_make_no_sense_are_answered_with_what_would(
 
 
 def test_a_taken_port_is_said_plainly() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(PageError, match="another --port"):
-        listen("127.0.0.1", taken.getsockname()[1])
+    with _listen("127.0.0.1", 0) as taken, pytest.raises(PageError, match="another --port"):
+        _listen("127.0.0.1", taken.getsockname()[1])
 
 
 def test_loopback_is_known_and_guarded() -> None:
@@ -314,4 +314,4 @@ def test_two_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
     runs = [tmp_path / run / "model" for run in ("a", "b", "again/a")]
     for folder in runs:
         small_model().save_pretrained(folder)
-    assert list(load_models([str(folder) for folder in runs])) == ["a", "b", "a (3)"]
+    assert list(_load_models([str(folder) for folder in runs])) == ["a", "b", "a (3)"]

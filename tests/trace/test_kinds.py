@@ -9,7 +9,7 @@ import torch
 from motionformer import create_model
 from motionformer.errors import TraceError
 from motionformer.trace import trace
-from motionformer.trace.kinds import Label, _choose_heads, _choose_layers, _pick_all, grad_cam
+from motionformer.trace.kinds import _choose_heads, _choose_layers, _grad_cam, _Label, _pick_all
 from tests.trace.test_trace import make
 
 
@@ -61,7 +61,7 @@ class TestGradCam:
                     nudged[place] += sign * 1e-5
                     gradient[place] += sign * logit(nudged) / 2e-5
             wanted = (tokens[0, 1:] * gradient[0, 1:].mean(dim=0)).sum(dim=1).clamp(min=0)
-        assert torch.allclose(grad_cam(model, clip, 1, Label(None, 3)), wanted, atol=1e-6)
+        assert torch.allclose(_grad_cam(model, clip, 1, _Label(None, 3)), wanted, atol=1e-6)
 
     def test_classes_of_several_tasks(self) -> None:
         model = make(num_classes={"verb": 4, "noun": 3})

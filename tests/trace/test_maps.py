@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from motionformer.errors import TraceError
 from motionformer.models import KernelConfig, Motionformer, create_model
-from motionformer.trace.maps import LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
+from motionformer.trace.maps import _LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
 
 TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
 
@@ -37,7 +37,7 @@ def inputs_of(*modules: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def layer_of(model: Motionformer, x: Tensor, number: int = 1) -> LayerAttention:
+def layer_of(model: Motionformer, x: Tensor, number: int = 1) -> _LayerAttention:
     return dict(walk_layers(model, x, (number,)))[number]
 
 

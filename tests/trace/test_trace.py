@@ -15,12 +15,13 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Ellipse
 from PIL import Image
 
-from motionformer import create_model
+import motionformer
+from motionformer import Predictor, create_model
 from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.errors import AnnotationError, TraceError
 from motionformer.models import Motionformer
 from motionformer.trace import compare, path_error, trace
-from motionformer.trace.draw import _heat, draw_filmstrip, draw_frames
+from motionformer.trace.draw import _draw_filmstrip, _draw_frames, _heat
 from motionformer.weights import load_model
 from tests.video.numbered import write_damaged
 
@@ -96,6 +97,15 @@ class TestTrace:
         first, second = trace(model, clip), trace(model, clip)
         assert model.training
         assert torch.equal(first.tracks[0].path, second.tracks[0].path)
+
+    def test_a_predictor_is_its_model_and_results_describe_themselves(self) -> None:
+        model, clip = make(noise=2.0).eval(), MotionBenchmark("easy", "val", 8)[5]
+        found = trace(Predictor(model), clip.frames, (20.0, 30.0), frame=3, name="mine", device="cpu")
+        assert torch.equal(found.tracks[0].path, trace(model, clip.frames, (20.0, 30.0), frame=3).tracks[0].path)
+        assert repr(found) == "Trace(trajectory of (20, 30), model 'mine', clip 'clip', 1 track)"
+        assert repr(found.clip) == "Clip('clip', 8 frames 48×48, frames 0 to 7)"
+        assert repr(found.tracks[0]).startswith("Track(layer 1, head mean: ")
+        assert motionformer.trace.trace is trace
 
     def test_motion_clips_know_their_object(self) -> None:
         model = make()
@@ -229,7 +239,7 @@ class TestFiles:
         assert found.tracks[0].has_peak.all()
         peak = found.tracks[0].peak
         assert not torch.equal(peak, found.tracks[0].path)
-        lines = [line.get_xydata() for line in draw_filmstrip(found.rows).axes[0].get_lines()]
+        lines = [line.get_xydata() for line in _draw_filmstrip(found.rows).axes[0].get_lines()]
         assert any(line.shape == peak.shape and np.allclose(line, peak) for line in lines)
         written = [frame["peak"] for frame in found.to_dict()["tracks"][0]["token_frames"]]
         assert [[place["x"], place["y"]] for place in written] == peak.tolist()
@@ -238,7 +248,7 @@ class TestFiles:
         model = make(num_classes=2, labels=("$_$", "b"))
         found = trace(model, "motion:easy/3", what="gradcam", label="$_$", name="a$_$")
         assert found.to_png().startswith(b"\x89PNG")
-        assert len(draw_frames(found.rows)) == 8
+        assert len(_draw_frames(found.rows)) == 8
 
     def test_too_many_rows(self) -> None:
         found = trace(
@@ -264,7 +274,7 @@ class TestNearUniform:
             assert frame["peak"] is None
             assert frame["reason"] == "the map is near uniform"
             assert 0 <= frame["peakedness"] < 0.05
-        figure = draw_filmstrip(found.rows)
+        figure = _draw_filmstrip(found.rows)
         for ax in figure.axes[:4]:
             assert drawn(ax) <= {"#00d68f", "#e4003a"}  # the truth and the query, nothing of the model
             assert [text.get_text() for text in ax.texts] == ["near uniform"]
@@ -275,7 +285,7 @@ class TestNearUniform:
     def test_a_trained_model_has_one(self) -> None:
         found = trace(load_model("motion-tiny"), "motion:easy/5", layer="mean")
         assert found.note(found.tracks[0]) is None
-        figure = draw_filmstrip(found.rows)
+        figure = _draw_filmstrip(found.rows)
         assert all("#ffffff" in drawn(ax) and not ax.texts for ax in figure.axes[:4])
         assert "where it looks most" in [text.get_text() for text in figure.legends[0].get_texts()]
 
@@ -288,7 +298,7 @@ class TestNearUniform:
         assert found.note(found.tracks[0]) == "no path: near uniform in 1 of 4 token frames"
         frames = found.to_dict()["tracks"][0]["token_frames"]
         assert [frame["peak"] is None for frame in frames] == [False, True, False, False]
-        axes = draw_filmstrip(found.rows).axes[:4]
+        axes = _draw_filmstrip(found.rows).axes[:4]
         lines = [line.get_xydata() for line in axes[0].get_lines() if len(line.get_xydata()) == 4]
         assert any(np.isnan(line[1]).all() and np.isfinite(line[[0, 2, 3]]).all() for line in lines)
         assert [len(ax.texts) for ax in axes] == [0, 1, 0, 0]
@@ -299,7 +309,7 @@ class TestNearUniform:
         found = trace(create_model("motionformer-tiny"), "motion:easy/5", what=what)
         assert found.note(found.tracks[0]) == "near uniform"
         assert not any(_heat(found, found.tracks[0], f).any() for f in range(4))
-        assert len(draw_frames(found.rows)) == 8
+        assert len(_draw_frames(found.rows)) == 8
 
     def test_frames_without_evidence_say_so(self) -> None:
         found = trace(load_model("motion-tiny"), "motion:easy/5", what="gradcam")
@@ -323,13 +333,13 @@ class TestNearUniform:
                     share *= float(track.map.mass[f]) * 4
                 assert level == pytest.approx(min(max(np.log2(share), 0.0), 4.0) / 4.0)
         assert 0 < shown.max() <= 1
-        [caption] = [text.get_text() for text in draw_filmstrip(found.rows).texts if "heat" in text.get_text()]
+        [caption] = [text.get_text() for text in _draw_filmstrip(found.rows).texts if "heat" in text.get_text()]
         assert caption == "heat, absolute: 1 to 16 × uniform over the " + ("frame" if what == "trajectory" else "clip")
         assert found.to_dict()["scale"] == "absolute"
 
     def test_pictures_say_which_scale(self) -> None:
         relative = trace(make(), "motion:easy/5")
-        captions = [text.get_text() for text in draw_filmstrip(relative.rows).texts]
+        captions = [text.get_text() for text in _draw_filmstrip(relative.rows).texts]
         assert "heat, relative: 0 to the frame's largest weight" in captions
         with pytest.raises(TraceError, match=r"`scale` \('loud'\) must be one of relative, absolute"):
             trace(make(), "motion:easy/5", scale="loud")

@@ -1,13 +1,27 @@
 """Trackers on discs whose masks are known, and what is written of them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import torch
 
-from motionformer.tracking import Affinity, ClipFeatures, LabelPropagation, TokenReadout, open_backbone
+import motionformer
+from motionformer import Predictor, create_model
+from motionformer.data.motion import write_video
+from motionformer.tracking import (
+    Affinity,
+    ClipFeatures,
+    LabelPropagation,
+    TokenReadout,
+    make_tracker,
+    open_backbone,
+    read_mask,
+    write_mask,
+)
 from motionformer.tracking.masks import OverlayWriter, paint
 from motionformer.tracking.propagation import _decide, _one_hot, _to_grid
+from motionformer.video import read_frames
 from tests.tracking.discs import disc_clip
 
 
@@ -38,6 +52,49 @@ def test_a_still_video_keeps_its_mask() -> None:
     *_, last = tracker.track(frames.expand(5, -1, -1, -1), masks[0])
     expected = _decide(_to_grid(_one_hot(masks[0], [1]), (12, 12)), [1], (96, 96))
     assert torch.equal(last, expected)  # all that is lost is what the grid cannot show
+
+
+class TestTrack:
+    """`motionformer.track`: from files to masks in memory or on disk."""
+
+    @pytest.fixture
+    def clip(self, tmp_path: Path) -> Path:
+        frames, masks = disc_clip(4, frames=5, size=96)
+        write_video(tmp_path / "disc.mp4", frames.numpy(), 8)
+        write_mask(tmp_path / "first.png", masks[0])
+        return tmp_path / "disc.mp4"
+
+    def test_masks_in_memory_are_those_of_the_tracker(self, clip: Path) -> None:
+        options = {"clip": 1, "height": 96, "block": 0}
+        found = motionformer.track(Predictor(create_model("joint-tiny")), clip, clip.parent / "first.png", **options)
+        assert found.masks is not None
+        assert found.masks.shape == (5, 96, 96)
+        assert (found.num_frames, found.objects) == (5, {1: 5})
+        assert repr(found) == "TrackResult('disc.mp4', 5 frames, visible {1: 5})"
+        tracker = make_tracker("joint-tiny", **options)
+        first = read_mask(clip.parent / "first.png")
+        expected = torch.stack(list(tracker.track(read_frames(clip, range(5)), first)))
+        again = motionformer.track(tracker, clip, first)
+        assert torch.equal(again.masks, expected)
+        assert not torch.equal(again.masks, found.masks)  # other random weights
+
+    def test_written_masks_are_not_held(self, clip: Path, tmp_path: Path) -> None:
+        seen: list[int] = []
+
+        def progress(masks: Iterable[torch.Tensor], total: int) -> Iterable[torch.Tensor]:
+            seen.append(total)
+            return masks
+
+        found = motionformer.track("copy", clip, clip.parent / "first.png", output=tmp_path / "out", progress=progress)
+        assert found.masks is None
+        assert found.output == tmp_path / "out"
+        assert len(list(found.output.iterdir())) == seen[0] == 5
+
+    def test_the_temperature_and_the_radius_are_those_asked_for(self) -> None:
+        tracker = make_tracker("joint-tiny", affinity="attention", radius=None, top_k=None, context=2, stretch=False)
+        assert tracker.affinity == Affinity(None, None, 1.0)
+        assert (tracker.context, tracker.stretch) == (2, False)
+        assert make_tracker("joint-tiny", temperature=0.3).affinity == Affinity(temperature=0.3)
 
 
 def test_paint_shows_frame_mask_and_outline() -> None:

@@ -14,7 +14,6 @@ from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data import Annotations, Failure, Record, ShardDataset, open_dataset, write_shards
 from motionformer.data.motion import write_video
-from motionformer.data.samplers import train_sampler
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
 from motionformer.finetune import plan_finetune
 from motionformer.finetune.options import FinetuneOptions, Hardware
@@ -38,6 +37,7 @@ from motionformer.training.objectives import (
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.run import prepare, train
 from motionformer.training.sources import open_sources
+from motionformer.video.sample import train_sampler
 from tests.data.conftest import raw_reader
 
 COLOURS = ("blue", "green", "red")

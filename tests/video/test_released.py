@@ -9,15 +9,16 @@ import pytest
 import torch
 from tests.parity_files import PARITY
 
-from motionformer.data.samplers import _ReleasedRandomClip, _ReleasedRandomSegments
 from motionformer.video.sample import (
     ClipPlan,
-    Start,
+    _kinetics_clip,
+    _piece_clip,
+    _random_in_segments,
+    _ReleasedRandomClip,
+    _ReleasedRandomSegments,
     _segment_bounds,
-    kinetics_clip,
-    piece_clip,
+    _Start,
     piece_frames,
-    random_in_segments,
     segment_middles,
 )
 from motionformer.video.source import Clock, Header
@@ -47,7 +48,7 @@ def plan_of(case: Case) -> ClipPlan:
 
 
 def views(case: Case, clock: Clock) -> list[list[int]]:
-    return [kinetics_clip(plan_of(case), clock, Start(i, case["views"])) for i in range(case["views"])]
+    return [_kinetics_clip(plan_of(case), clock, _Start(i, case["views"])) for i in range(case["views"])]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +76,8 @@ def test_training_clips_of_kinetics(figures: dict[str, list[Case]]) -> None:
     for case in figures["kinetics_train"]:
         known, unknown = (regular_clock(case, has_duration=known) for known in (True, False))
         for draw in case["draws"]:
-            assert kinetics_clip(plan_of(case), known, Start(draw["u"])) == draw["indices"]
-            assert kinetics_clip(plan_of(case), unknown, Start(draw["u"])) == draw["indices_unknown_duration"]
+            assert _kinetics_clip(plan_of(case), known, _Start(draw["u"])) == draw["indices"]
+            assert _kinetics_clip(plan_of(case), unknown, _Start(draw["u"])) == draw["indices_unknown_duration"]
 
 
 def test_pieces_of_epic(figures: dict[str, list[Case]]) -> None:
@@ -85,7 +86,7 @@ def test_pieces_of_epic(figures: dict[str, list[Case]]) -> None:
         piece = piece_frames(clock, _seconds(case["start"]), _seconds(case["stop"]))
         assert (piece.start, piece.stop) == (case["start_frame"], case["end_frame"])
         for start, wanted in _starts(case):
-            assert [i + 1 for i in piece_clip(plan_of(case), clock, piece, start)] == wanted  # files count from 1
+            assert [i + 1 for i in _piece_clip(plan_of(case), clock, piece, start)] == wanted  # files count from 1
 
 
 def test_segments_of_something_something(figures: dict[str, list[Case]]) -> None:
@@ -97,7 +98,7 @@ def test_segments_of_something_something(figures: dict[str, list[Case]]) -> None
 
 def test_training_frames_of_segments_reach_both_ends() -> None:
     generator = torch.Generator().manual_seed(0)
-    drawn = [random_in_segments(40, 4, generator) for _ in range(300)]
+    drawn = [_random_in_segments(40, 4, generator) for _ in range(300)]
     for k, (low, high) in enumerate(_segment_bounds(40, 4)):
         assert {frames[k] for frames in drawn} == set(range(low, high + 1))
 
@@ -117,13 +118,13 @@ def test_a_header_that_announces_a_duration_and_no_frames_is_counted() -> None:
     """The authors' program fails on such a file (MPEG transport streams have it)."""
     plan = ClipPlan(4, 2)
     lying = Clock(30, 30.0, header=Header(range(0, 3000, 100), 0, 3000, 30.0))
-    assert kinetics_clip(plan, lying, Start(1, 2)) == kinetics_clip(plan, Clock(30, 30.0), Start(1, 2))
+    assert _kinetics_clip(plan, lying, _Start(1, 2)) == _kinetics_clip(plan, Clock(30, 30.0), _Start(1, 2))
 
 
 def test_a_header_that_announces_a_window_behind_the_last_frame_is_counted() -> None:
     plan = ClipPlan(4, 2)
     lying = Clock(10, 30.0, header=Header(range(0, 1000, 100), 1000, 100_000, 30.0))
-    assert max(kinetics_clip(plan, lying, Start(9, 10))) < 10
+    assert max(_kinetics_clip(plan, lying, _Start(9, 10))) < 10
 
 
 def test_samplers_draw_from_the_generator_and_need_one() -> None:
@@ -141,6 +142,6 @@ def _seconds(text: str) -> float:
     return int(hours) * 3600 + int(minutes) * 60 + int(whole) + int(digits) / 100
 
 
-def _starts(case: Case) -> Iterator[tuple[Start, list[int]]]:
-    yield from ((Start(i, case["views"]), wanted) for i, wanted in enumerate(case["file_numbers"]))
-    yield from ((Start(draw["u"]), draw["file_numbers"]) for draw in case["training_draws"])
+def _starts(case: Case) -> Iterator[tuple[_Start, list[int]]]:
+    yield from ((_Start(i, case["views"]), wanted) for i, wanted in enumerate(case["file_numbers"]))
+    yield from ((_Start(draw["u"]), draw["file_numbers"]) for draw in case["training_draws"])

@@ -1,8 +1,6 @@
 """The mathematics: how softmax attention is computed (kernels) and who attends to whom (schemes)."""
 
 # isort: off
-from typing import Any
-
 # in the order in which names are listed: schemes, then kernels, each registered by its file
 from motionformer.attention.contract import (
     KERNELS,
@@ -22,7 +20,7 @@ from motionformer.attention.record import record_attention
 from motionformer.attention.temporal import TemporalAttention, TemporalAverage
 from motionformer.attention.trajectory import TrajectoryAttention
 from motionformer.attention.divided import DividedAttention, JointAttention
-from motionformer.errors import warn_deprecated
+from motionformer.errors import deprecated_names
 
 # isort: on
 
@@ -49,9 +47,4 @@ __all__ = [
     "select_prototypes",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "Attend":
-        warn_deprecated("`motionformer.attention.Attend`", "`AttentionKernel`")
-        return AttentionKernel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = deprecated_names(__name__, {"Attend": AttentionKernel})

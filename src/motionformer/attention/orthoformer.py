@@ -122,7 +122,7 @@ class OrthoformerAttention(AttentionKernel):
     def _choose(
         self, q: Tensor, k: Tensor, frames: int, bias: Tensor | None, query_mask: Tensor | None
     ) -> Float[Tensor, "b h g r d"]:
-        """Prototypes of each group: one group for all frames if shared, else one group a frame."""
+        """Prototypes of each group: one group for all frames if shared, else one group per frame."""
         groups = 1 if self.shared else frames
         if q.shape[2] % groups:
             raise ValueError(f"per-frame prototypes: {q.shape[2]} queries do not divide into {groups} frames.")

@@ -16,7 +16,7 @@ _ACCELERATOR_BUDGET = 128 << 20
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
-    """Whether calling `layer` does what its `weight` and `bias` say and nothing else.
+    """Whether calling `layer` applies its `weight` and `bias` and does nothing else.
 
     Only then may they be used without calling it. Adapters, parametrisations and quantised layers are of another type,
     pruning masks and observers are hooks, quantised and sharded weights are tensors of another type, and some tools put
@@ -83,7 +83,7 @@ def is_visible(bias: Float[Tensor, "b f s"]) -> Bool[Tensor, "b f s"]:
 
 
 def finite_frames(bias: Float[Tensor, "b f s"]) -> Float[Tensor, "b f s"]:
-    """Zero where a frame has no visible key: a softmax over nothing would be no number."""
+    """Zero where a frame has no visible key: a softmax over nothing would be NaN."""
     return bias.masked_fill(~is_visible(bias).any(dim=-1, keepdim=True), 0.0)
 
 

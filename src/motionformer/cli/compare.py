@@ -1,16 +1,15 @@
 """`motionformer compare`: two results of the same videos side by side."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from motionformer.cli.options import JsonOption
+from motionformer.cli.report import plain_console, print_json
 
+if TYPE_CHECKING:
     from motionformer.inference import Comparison
-    from motionformer.inference.comparison import ClassChange
 
 COMPARE_HELP = """Which classes gain and which lose from A to B, and whether the difference may be chance.
 
@@ -32,11 +31,9 @@ def compare(
     b: Annotated[Path, typer.Argument(help="Results to compare with them.")],
     task: Annotated[str | None, typer.Option(help="verb, noun or action, where there are several.")] = None,
     show: Annotated[int, typer.Option(min=1, help="Classes to print on each side.")] = 5,
-    csv: Annotated[Path | None, typer.Option(help="Write a line a class here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Write one line per class here.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    from rich.console import Console
-
     from motionformer.inference import Results
     from motionformer.inference import compare as compare_results
 
@@ -44,61 +41,46 @@ def compare(
     if csv is not None:
         comparison.write_csv(csv)
     if as_json:
-        print(json.dumps(comparison.to_dict(), indent=1))
+        print_json(comparison.to_dict())
     else:
-        _print(comparison, Console(), show)
+        _print(comparison, show)
 
 
-def _print(found: "Comparison", console: "Console", show: int) -> None:
+def _print(found: "Comparison", show: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from motionformer.inference.metrics import show_interval, wilson
 
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    say(f"A: {found.a}")
-    say(f"B: {found.b}")
-    table = Table(
-        "top-1, %",
-        title=f"{found.videos} videos" + ("" if found.task == "class" else f", {found.task}"),
-        title_justify="left",
-    )
+    title = f"{found.videos} videos" + ("" if found.task == "class" else f", {found.task}")
+    table = Table("top-1, %", title=title, title_justify="left")
     for name in ("A", "B", "gain"):
         table.add_column(name, justify="right")
-    gain = found.b_top1 - found.a_top1
-    table.add_row("all classes", _percent(found.a_top1), _percent(found.b_top1), _signed(gain))
-    sides = [
-        show_interval(*wilson(round(share * found.videos), found.videos)) for share in (found.a_top1, found.b_top1)
-    ]
-    low, high = found.interval
-    table.add_row("95 % confidence interval", *sides, f"{_signed(low)} to {_signed(high)}")
+    both = (found.a_top1, found.b_top1)
+    table.add_row("all classes", *map(_percent, both), _signed(found.b_top1 - found.a_top1))
+    sides = [show_interval(*wilson(round(share * found.videos), found.videos)) for share in both]
+    table.add_row("95 % confidence interval", *sides, " to ".join(map(_signed, found.interval)))
     gained = [one for one in found.classes if one.gain > 0]
     lost = [one for one in reversed(found.classes) if one.gain < 0]
-    _add(table, f"gained: {len(gained)} classes", gained[:show])
-    _add(table, f"lost: {len(lost)} classes", lost[:show])
-    console.print(table)
-    say(
+    for heading, changes in (("gained", gained), ("lost", lost)):
+        table.add_section()
+        table.add_row(f"[bold]{heading}: {len(changes)} classes[/bold]", "", "", "")
+        for one in changes[:show]:
+            shares = [_with_interval(share, one.videos) for share in (one.a, one.b)]
+            table.add_row(f"{escape(one.name)} ({one.videos})", *shares, _signed(one.gain))
+    plain = plain_console()
+    plain.print(f"A: {found.a}\nB: {found.b}")
+    Console().print(table)
+    plain.print(
         f"right in both {found.both_right}, in A alone {found.a_right}, in B alone {found.b_right},"
         f" in neither {found.neither}; McNemar's exact p = {found.p_value:.2g}"
     )
     for side, count in (("A", found.only_in_a), ("B", found.only_in_b)):
         if count:
-            say(f"note: {count} videos are in {side} only and were left out")
+            plain.print(f"note: {count} videos are in {side} only and were left out")
     for note in found.notes:
-        say(f"note: {note}")
-
-
-def _add(table: "object", title: str, changes: "list[ClassChange]") -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    assert isinstance(table, Table)
-    table.add_section()
-    table.add_row(f"[bold]{title}[/bold]", "", "", "")
-    for one in changes:
-        sides = (_with_interval(share, one.videos) for share in (one.a, one.b))
-        table.add_row(f"{escape(one.name)} ({one.videos})", *sides, _signed(one.gain))
+        plain.print(f"note: {note}")
 
 
 def _with_interval(share: float, videos: int) -> str:

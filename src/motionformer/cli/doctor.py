@@ -59,7 +59,7 @@ def _version(name: str) -> str | None:
 
 
 def _pyav() -> dict[str, Any]:
-    """What decodes by default; broken here means that no video can be read, so say why."""
+    """What decodes videos, with the reason where it does not load."""
     try:
         import av
     except (ImportError, OSError) as error:

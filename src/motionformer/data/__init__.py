@@ -3,7 +3,9 @@
 from motionformer.data.clips import ClipReader, Views
 from motionformer.data.datasets import ClipDataset, EpochSampler, Failure, FailurePolicy, Visit, collate_clips
 from motionformer.data.record import Annotations, Record
-from motionformer.data.samplers import (
+from motionformer.data.shards import ShardDataset, write_shards
+from motionformer.data.source import open_dataset, open_source
+from motionformer.video.sample import (
     FrameSampler,
     MiddleSegments,
     RandomClip,
@@ -13,8 +15,6 @@ from motionformer.data.samplers import (
     middle_sampler,
     train_sampler,
 )
-from motionformer.data.shards import ShardDataset, write_shards
-from motionformer.data.source import open_dataset, open_source
 
 __all__ = [
     "Annotations",

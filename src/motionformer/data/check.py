@@ -34,7 +34,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class FileReport:
-    """What was found. `status` is the worst of it; `reasons` says why it is not `ok`."""
+    """What was found. `status` is the worst of it; `reasons` tell why it is not `ok`."""
 
     path: Path
     status: Status
@@ -48,7 +48,7 @@ class FileReport:
 
 
 def _inspect_video(task: _Task) -> FileReport:
-    """Open the video, decode it, and compare what it says with what it holds."""
+    """Open the video, decode it, and compare its header with what it holds."""
     rate = next((record.fps for record in task.records if record.fps), 30.0)
     try:
         with open_video(task.path, time_limit=task.time_limit, image_rate=rate) as video:
@@ -77,7 +77,7 @@ def _inspect_video(task: _Task) -> FileReport:
 
 
 def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
-    """What the container says of itself, beside what came out of it."""
+    """Where the header differs from what came out."""
     container, stream = open_container(task.path, Deadline(task.time_limit), num_threads=1)
     with container:
         odd = []
@@ -105,7 +105,7 @@ def _shortness(task: _Task, lengths: Sequence[int], found: VideoMetadata) -> lis
 
 
 def _pieces(records: Sequence[Record], lengths: Sequence[int], found: VideoMetadata) -> tuple[list[str], list[str]]:
-    """Labelled pieces that lie outside the video, and those that go on after its end (by more than a frame)."""
+    """Labelled pieces that lie outside the video, and those that end after it (by more than a frame)."""
     inside = [record for record, length in zip(records, lengths, strict=True) if length]
     outside = [record for record, length in zip(records, lengths, strict=True) if not length]
     ends = [record.end for record in inside if record.end and record.end > found.duration + 1 / found.fps]

@@ -16,10 +16,9 @@ from jaxtyping import Num, UInt8
 from torch import Generator, Tensor
 
 from motionformer.data.record import Label, Record
-from motionformer.data.samplers import FrameSampler, eval_sampler
 from motionformer.errors import AnnotationError, VideoError
 from motionformer.video import Clock, ReadFacts, Video, open_video, retry_if_frame_count_changed
-from motionformer.video.sample import piece_frames
+from motionformer.video.sample import FrameSampler, eval_sampler, piece_frames
 from motionformer.video.spec import InputSpec, SamplingProtocol
 from motionformer.video.transforms.pipelines import CropChoice, crop_choices, crop_transform, resize_transform
 
@@ -57,7 +56,7 @@ class ClipReader:
         spec: the model's input: how frames are sampled, resized, cropped and normalised.
         sampler: which frames make the clips [default: the testing protocol of `spec`].
         crops: of every clip, "centre" or 0 to 2 along the long side [default: those of `spec`].
-        transforms: applied to every clip as decoded, in place of the resize and crops of `spec`: a training transform,
+        transforms: applied to every clip as decoded, instead of the resize and crops of `spec`: a training transform,
             or `()` for the frames themselves.
         time_limit: seconds for opening a video, and for each reading.
         image_rate: frames per second of a folder of images whose record has no rate.

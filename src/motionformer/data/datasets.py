@@ -31,8 +31,22 @@ class Visit:
 
 
 class EpochSampler(Sampler[Visit]):
-    """This process's share of an epoch. Training drops the few that would leave the processes with unequal numbers
-    (others each epoch); without shuffling nobody is dropped and nobody repeated."""
+    """The visits of this process in an epoch. Call `set_epoch` before each.
+
+    With `shuffle`, the few items that would leave the processes with unequal numbers are dropped (others each epoch);
+    without, none is dropped and none repeated.
+
+    Args:
+        num_items: of the data set.
+        shuffle: a new order each epoch.
+        seed: of the order.
+        rank, num_ranks: of this process.
+        num_done: items of this process already seen in this epoch, where a run resumes.
+
+    Example:
+        >>> [visit.index for visit in EpochSampler(5, shuffle=False, rank=1, num_ranks=2)]
+        [1, 3]
+    """
 
     def __init__(
         self, num_items: int, *, shuffle: bool, seed: int = 0, rank: int = 0, num_ranks: int = 1, num_done: int = 0
@@ -74,6 +88,21 @@ class ClipDataset(Dataset[dict[str, Any]]):
 
     A failed video is never replaced by another. What is random about an item depends on (seed, epoch, index) alone;
     the epoch comes with the `Visit` of an `EpochSampler`, or is 0 for a plain index.
+
+    Args:
+        annotations: the records and their classes.
+        reader: how a record becomes a clip.
+        seed: of everything random.
+
+    Raises:
+        AnnotationError: the data set is published with segments, and the reader samples at a stride.
+
+    Example:
+        ```python
+        reader = ClipReader(spec, sampler=train_sampler(spec), transforms=[train_transform(spec)])
+        dataset = ClipDataset(open_dataset("videos/", split="train"), reader)
+        loader = DataLoader(dataset, 8, sampler=EpochSampler(len(dataset), shuffle=True), collate_fn=collate_clips)
+        ```
     """
 
     def __init__(self, annotations: Annotations, reader: ClipReader, *, seed: int = 0) -> None:
@@ -103,10 +132,15 @@ def read_item(reader: ClipReader, record: Record, index: int, generator: Generat
 
 
 def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A batch of the clips that could be read, and in `failed` those that could not.
+    """A batch of items of a `ClipDataset`, for a `DataLoader`.
 
-    `label` is a tensor `[b]`, a tensor a task, or None for a list without labels. Of videos with any number of classes
-    it is `[b m]`: the classes of each, filled up with -1.
+    Args:
+        items: of a `ClipDataset` or `ShardDataset`.
+
+    Returns:
+        `clip`, `label`, `index` and `path` of the clips that could be read, and in `failed` a `Failure` for each other
+        one. `label` is a tensor `[b]`, one per task, or None for a list without labels; of videos with any number of
+        classes it is `[b m]`, filled up with -1.
     """
     good = [item for item in items if "failure" not in item]
     return {
@@ -131,7 +165,7 @@ def _batch_labels(labels: list[Label]) -> Tensor | dict[str, Tensor] | None:
 
 @dataclass(frozen=True)
 class Failure:
-    """What could not be read, and the decoder's reason."""
+    """A video that could not be read, and the decoder's reason."""
 
     path: str
     reason: str

@@ -1,4 +1,4 @@
-"""Videos known by their contents: the same for a copy in another place under another name.
+"""Videos known by their contents: the same for a copy elsewhere under another name.
 
 A fingerprint is of the size and of three blocks (start, middle, end) of a file, so that a large data set costs three
 small reads a video. A video that was encoded again is another one.
@@ -18,7 +18,7 @@ from motionformer.video.images import list_frames
 
 BLOCK = 64 * 1024
 MAX_FILES = 500_000
-"""Files of which a model keeps fingerprints (19 bytes each); of larger sets the first, and the model says so."""
+"""Files of which a model keeps fingerprints (19 bytes each); of larger sets the first, and the model records it."""
 READERS = 16  # threads: a network's disk answers many at a time
 
 
@@ -30,7 +30,7 @@ def fingerprint_video(path: Path) -> str | None:
         if path.is_dir():
             frames = list_frames(path)  # as the reader sees them: whatever else lies there is not the video
             digest.update(f"{len(frames)} frames".encode())
-            for frame in [frames[place] for place in sorted({0, len(frames) // 2, len(frames) - 1})]:
+            for frame in [frames[k] for k in sorted({0, len(frames) // 2, len(frames) - 1})]:
                 _add_file(digest, frame)
         elif path.stat().st_size == 0:
             return None
@@ -75,6 +75,6 @@ def _add_file(digest: "hashlib.blake2b", file: Path) -> None:
         if size <= 3 * BLOCK:
             digest.update(stream.read())
             return
-        for place in (0, (size - BLOCK) // 2, size - BLOCK):
-            stream.seek(place)
+        for offset in (0, (size - BLOCK) // 2, size - BLOCK):
+            stream.seek(offset)
             digest.update(stream.read(BLOCK))

@@ -29,7 +29,7 @@ def read_class_folders(
     """One record a video, its class the folder directly below `root` (or below `root/<split>`).
 
     Without split folders each class is divided by `shares`: the same files for the same seed on every machine, and a
-    new file leaves the others' order as it was. `split=None` gives all of them. `class_names` says the classes and
+    new file leaves the others' order as it was. `split=None` gives all of them. `class_names` gives the classes and
     their order, where there are more of them than folders.
     """
     if not root.is_dir():
@@ -165,13 +165,13 @@ def first_existing(candidates: list[Path]) -> Path:
 
 def _walk(folder: Path) -> Iterator[tuple[list[Path], list[Path], list[Path]]]:
     """Of every folder, its videos, those of its pictures that are no frames, and files that may be anything."""
-    for place, folders, files in _walk_folders(folder):
+    for here, folders, files in _walk_folders(folder):
         pictures = [file for file in files if _is_picture(file)]
         videos = [file for file in files if is_video(file) and not (pictures and _is_animation(file))]
         unknown = [file for file in files if not (is_video(file) or _is_picture(file) or _is_text(file))]
-        if pictures and not videos and not any(_holds_video(place / name) for name in folders):
+        if pictures and not videos and not any(_holds_video(here / name) for name in folders):
             folders.clear()  # a frame folder is one video, whatever pictures lie below it
-            videos, pictures = [place], []
+            videos, pictures = [here], []
         yield videos, pictures, unknown
 
 
@@ -183,15 +183,15 @@ def _walk_folders(folder: Path) -> Iterator[tuple[Path, list[str], list[Path]]]:
     seen, waiting = set[Path](), deque([folder])
     while waiting:
         for name, folders, files in os.walk(waiting.popleft()):
-            place = Path(name)
-            real = place.resolve()
+            here = Path(name)
+            real = here.resolve()
             if real in seen:
                 folders.clear()
                 continue
             seen.add(real)
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            yield place, folders, [place / name for name in files if not name.startswith(".")]
-            waiting.extend(place / name for name in folders if (place / name).is_symlink())
+            yield here, folders, [here / name for name in files if not name.startswith(".")]
+            waiting.extend(here / name for name in folders if (here / name).is_symlink())
 
 
 def _holds_video(folder: Path) -> bool:

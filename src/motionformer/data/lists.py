@@ -34,7 +34,7 @@ def read_text(file: Path) -> str:
 
 
 def read_lines(file: Path) -> list[tuple[int, str]]:
-    """Lines that say something, with their numbers."""
+    """Lines that are not empty, with their numbers."""
     lines = enumerate(read_text(file).splitlines(), start=1)
     return [(number, line.strip()) for number, line in lines if line.strip()]
 
@@ -48,7 +48,7 @@ def read_json(file: Path) -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a csv file; asking for a cell that is missing or no number is an error with its place."""
+    """One line of a csv file; asking for a cell that is missing or no number is an error with its line."""
 
     cells: dict[str, str]
     file: Path
@@ -251,10 +251,10 @@ def _rows(file: Path) -> list[Row]:
     return [_named_row(header, row, file, line) for line, row in cells]
 
 
-def _check_complete(cells: list[tuple[int, list[str]]], place: int, file: Path) -> None:
+def _check_complete(cells: list[tuple[int, list[str]]], column: int, file: Path) -> None:
     """An empty cell means that the video shows no class; a line that stops before it may be torn."""
     for line, row in cells:
-        if len(row) <= place:
+        if len(row) <= column:
             reason = f"no value for {SEVERAL!r}; a video of no class has a comma and nothing behind it."
             raise AnnotationError(reason, file, line)
 

@@ -409,8 +409,8 @@ def _square(x: Pixels, y: Pixels) -> Pixels:
 
 def _paint_bar(canvas: Float32[np.ndarray, "t size size 3"], bar: _Bar, ground: _Ground) -> None:
     frames, size = canvas.shape[:2]
-    place = bar.start + np.arange(frames) * ground.step[bar.axis]
-    offset = ((np.arange(size) + 0.5) / size - place[:, None] + 0.5) % 1.0 - 0.5
+    position = bar.start + np.arange(frames) * ground.step[bar.axis]
+    offset = ((np.arange(size) + 0.5) / size - position[:, None] + 0.5) % 1.0 - 0.5
     cover = np.clip((bar.width / 2 - np.abs(offset)) * size + 0.5, 0.0, 1.0).astype(np.float32)
     cover = cover[:, None, :, None] if bar.axis == 0 else cover[:, :, None, None]
     canvas += cover * (bar.colour.astype(np.float32) - canvas)

@@ -41,7 +41,7 @@ def run_in_processes(
 ) -> Generator[tuple[int, Result | Crash], None, None]:
     """(index, result) of every item, each exactly once, as they come. No process is left when the iterator ends.
 
-    Processes go on while the caller looks at a result. `ahead` is how far they may be beyond the oldest item that is
+    Processes continue while the caller uses a result. `ahead` is how far they may be beyond the oldest item that is
     not done (no limit by default); `context` how they are started (`_context` by default).
     """
     context = context or _context(function.__module__)
@@ -89,7 +89,7 @@ def run_in_order(
 def _give_out(
     workers: "list[_Worker[Item, Result]]", waiting: list[int], items: Sequence[Item], ahead: int | None
 ) -> None:
-    """The next items to whoever has none."""
+    """The next items to workers that have none."""
     for worker in workers:
         if worker.index is None and waiting:
             oldest = min((one.index for one in workers if one.index is not None), default=waiting[-1])
@@ -114,7 +114,7 @@ class _Worker(Generic[Item, Result]):
             self.end()
             self._start()
         self.index, self.since = index, time.monotonic() + (0 if self.is_ready else START_LIMIT)
-        with contextlib.suppress(OSError):  # died in between: `news` says so, with the reason
+        with contextlib.suppress(OSError):  # died in between: `news` reports it, with the reason
             self.connection.send(items[index])
 
     def news(self, time_limit: float) -> Result | Crash | None:

@@ -27,7 +27,7 @@ def read_kinetics(file: Path, root: Path | None = None, class_names: ClassSource
     already cut, so records have no start and end.
 
     Classes are numbered in alphabetical order of their names, which is what every published model does. A list
-    that does not name every class needs `class_names`; `notes` says when the number of classes looks wrong.
+    that does not name every class needs `class_names`; `notes` tell when the number of classes looks wrong.
     """
     if "youtube_id" not in read_lines(file)[0][1].lower():
         return read_plain_list(file, root, class_names, "kinetics")
@@ -36,10 +36,10 @@ def read_kinetics(file: Path, root: Path | None = None, class_names: ClassSource
     given = None if class_names is None else read_class_names(class_names)
     names = given or (tuple(sorted({row.text("label") for row in rows})) if labelled else ())
     numbers = {name: index for index, name in enumerate(names)}
-    places = _kinetics_places(root or file.parent)
+    found_at = _kinetics_paths(root or file.parent)
     records = tuple(
         Record(
-            path=places.get(stem := _kinetics_stem(row), (root or file.parent) / f"{stem}.mp4"),
+            path=found_at.get(stem := _kinetics_stem(row), (root or file.parent) / f"{stem}.mp4"),
             label=_kinetics_label(row, numbers) if labelled else None,
             id=stem,
             source=file,
@@ -57,7 +57,7 @@ def _kinetics_stem(row: Row) -> str:
     return f"{row.text('youtube_id')}_{row.integer('time_start'):06d}_{row.integer('time_end'):06d}"
 
 
-def _kinetics_places(root: Path) -> dict[str, Path]:
+def _kinetics_paths(root: Path) -> dict[str, Path]:
     """Where each video is, by name; one walk is quicker than four guesses a line."""
     return {path.stem: path for path in find_videos(root)} if root.is_dir() else {}
 
@@ -103,9 +103,8 @@ def read_something(file: Path, root: Path | None = None, labels: ClassSource | N
 
 def something_list(folder: Path, split: str) -> Path:
     """The list of a split in a folder, or in its `labels` folder, under the names of either release."""
-    places = [folder, folder / "labels"]
     names = [f"{prefix}{name}.json" for name in SOMETHING_LISTS[split] for prefix in ("something-something-v2-", "")]
-    return first_existing([place / name for place in places for name in names])
+    return first_existing([base / name for base in (folder, folder / "labels") for name in names])
 
 
 def _something_root(folder: Path) -> Path:
@@ -161,8 +160,8 @@ def read_epic(file: Path, root: Path | None = None, video_info: Path | None = No
     rows = list(read_rows(file, ["narration_id", "participant_id", "video_id"]))
     rates = _epic_rates(video_info or file.parent / EPIC_VIDEO_INFO, required=video_info is not None)
     paths = {(row.text("participant_id"), row.text("video_id")) for row in rows}
-    places = {(participant, video): _epic_place(root, participant, video) for participant, video in paths}
-    records = tuple(_epic_record(row, file, places, rates) for row in rows)
+    found_at = {(participant, video): _epic_path(root, participant, video) for participant, video in paths}
+    records = tuple(_epic_record(row, file, found_at, rates) for row in rows)
     names = {task: _epic_class_names(file.parent, task) for task in EPIC_CLASSES}
     split = next((key for key in ("train", "val", "test") if key in file.stem.lower()), None)
     return Annotations(records, names, "epic-kitchens-100", split, how="an EPIC-Kitchens-100 csv (verb and noun)")
@@ -173,15 +172,15 @@ def check_no_pickle(file: Path) -> None:
     if file.suffix.lower() in (".pkl", ".pickle"):
         reason = (
             f"is a pickle, which can run any code when opened, so it is not read. Use {file.stem}.csv from the same"
-            " place, or convert a file you trust: python -c \"import pandas; pandas.read_pickle('IN.pkl')"
+            " source, or convert a file you trust: python -c \"import pandas; pandas.read_pickle('IN.pkl')"
             ".reset_index().to_csv('OUT.csv', index=False)\""
         )
         raise AnnotationError(reason, file)
 
 
-def _epic_record(row: Row, file: Path, places: dict[tuple[str, str], Path], rates: dict[str, float]) -> Record:
+def _epic_record(row: Row, file: Path, found_at: dict[tuple[str, str], Path], rates: dict[str, float]) -> Record:
     video = row.text("video_id")
-    path = places[row.text("participant_id"), video]
+    path = found_at[row.text("participant_id"), video]
     rate = rates.get(video)
     if rate is None and (path.is_dir() or not row.cells.get("start_timestamp")):
         raise row.error(
@@ -225,7 +224,7 @@ def _epic_rates(file: Path, *, required: bool) -> dict[str, float]:
     return {row.text("video_id"): row.number("fps") for row in read_rows(file, ["video_id", "fps"])}
 
 
-def _epic_place(root: Path, participant: str, video: str) -> Path:
+def _epic_path(root: Path, participant: str, video: str) -> Path:
     home = root / participant
     folders = [home / "rgb_frames" / video, home / video, root / video]
     files = [base / f"{video}{end}" for base in (home / "videos", home, root) for end in (".MP4", ".mp4")]

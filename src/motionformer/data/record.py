@@ -1,6 +1,6 @@
 """One labelled piece of video, and a list of them. Every reader of this package returns these and nothing else.
 
-Knows nothing of frames or tensors: a record says where a video is and what it shows, not how to decode it.
+Knows nothing of frames or tensors: a record holds where a video is and what it shows, not how to decode it.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ class Annotations:
     """Records with the names of their classes. Made only if every record makes sense.
 
     `sampling="segments"` forbids clips at a fixed stride (Something-Something runs at 12 frames a second, a stride
-    meant for 30 would repeat frames). `how` says how the files were understood, `notes` what was odd about them.
+    meant for 30 would repeat frames). `how` describes how the files were understood, `notes` what was odd about them.
     """
 
     records: tuple[Record, ...]
@@ -72,7 +72,7 @@ class Annotations:
     @property
     def is_multi_label(self) -> bool:
         """Whether videos have any number of classes each."""
-        return isinstance(self.records[0].label, tuple)  # as all others, or the list was refused
+        return isinstance(self.records[0].label, tuple)  # as all others, or it was an error
 
     @property
     def num_classes(self) -> int | dict[str, int]:
@@ -172,7 +172,7 @@ def _check_label(record: Record, class_names: ClassNames) -> None:
         if not 0 <= index < len(names):
             raise _error(record, f"{task} {index} is outside the list of {len(names)} classes (0 to {len(names) - 1}).")
     several = classes_of(record.label) if isinstance(record.label, tuple) else ()
-    twice = next((index for place, index in enumerate(several) if index in several[:place]), None)
+    twice = next((index for k, index in enumerate(several) if index in several[:k]), None)
     if twice is not None:
         raise _error(record, f"class {class_names[twice]!r} is given twice.")  # type: ignore[index]
 

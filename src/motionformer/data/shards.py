@@ -72,22 +72,22 @@ class _ShardIndex:
 
 def read_shard_index(location: str) -> _ShardIndex:
     """The index in a folder: local, or any address fsspec reads (`s3://`, `gs://`, `https://`, …)."""
-    place = f"{location.rstrip('/')}/{INDEX_NAME}"
+    address = f"{location.rstrip('/')}/{INDEX_NAME}"
     try:
-        with fsspec.open(place, "r", encoding="utf-8") as stream:
+        with fsspec.open(address, "r", encoding="utf-8") as stream:
             text = stream.read()
     except FileNotFoundError as error:
-        raise AnnotationError("no such file; `motionformer data shard` writes it.", place) from error
+        raise AnnotationError("no such file; `motionformer data shard` writes it.", address) from error
     except (
         OSError,
         ImportError,
         ValueError,
     ) as error:  # fsspec lacks a package, or knows no such address
-        raise AnnotationError(f"cannot be read: {error}", place) from error
+        raise AnnotationError(f"cannot be read: {error}", address) from error
     try:
         return _parse_index(json.loads(text))
     except (KeyError, TypeError, ValueError) as error:
-        raise AnnotationError(f"not an index of shards: {error!r}.", place) from error
+        raise AnnotationError(f"not an index of shards: {error!r}.", address) from error
 
 
 def _parse_index(content: dict[str, Any]) -> _ShardIndex:
@@ -106,9 +106,25 @@ def _parse_index(content: dict[str, Any]) -> _ShardIndex:
 class ShardDataset(IterableDataset[dict[str, Any]]):
     """The items of a folder of shards, local or at any address that fsspec reads; same items as `ClipDataset`.
 
-    With `shuffle`, shards come in an order of the epoch, videos through a buffer of `buffer_size`, and every process
-    gets equally many items for each of its workers (who is left out differs from epoch to epoch). Without, nobody is
-    left out.
+    With `shuffle`, every process gets equally many items for each of its workers; which items are left out differs from
+    epoch to epoch. Without, none is left out.
+
+    Args:
+        location: a folder, or any address that fsspec reads, such as `s3://bucket/train`.
+        reader: how a record becomes a clip.
+        shuffle: shards in an order of the epoch, videos through a buffer.
+        seed: of everything random.
+        buffer_size: videos that wait to be drawn from.
+        rank, num_ranks: of this process.
+
+    Raises:
+        AnnotationError: there is no index, or a shard cannot be read to its end.
+
+    Example:
+        ```python
+        shards = ShardDataset("shards/train", reader, shuffle=True)
+        clip = next(iter(shards))["clip"]
+        ```
     """
 
     def __init__(
@@ -189,15 +205,15 @@ class _Sample:
 
 
 def _assign_shards(shards: Sequence[Shard], num_ranks: int, num_workers: int) -> list[list[list[Shard]]]:
-    """`[rank][worker]` → shards, each shard in one place."""
+    """`[rank][worker]` → shards, each shard once."""
     of_ranks = [shards[rank::num_ranks] for rank in range(num_ranks)]
     return [[list(of_rank[worker::num_workers]) for worker in range(num_workers)] for of_rank in of_ranks]
 
 
-def _read_samples(place: str) -> Iterator[_Sample]:
+def _read_samples(address: str) -> Iterator[_Sample]:
     """The samples of one shard, in order, without seeking."""
     try:
-        with fsspec.open(place, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        with fsspec.open(address, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
             key, files = "", dict[str, bytes]()
             for member in tar:
                 content = tar.extractfile(member) if member.isfile() else None
@@ -205,13 +221,13 @@ def _read_samples(place: str) -> Iterator[_Sample]:
                     continue
                 name, _, ending = member.name.partition(".")
                 if name != key and files:
-                    yield _parse_sample(files, place)
+                    yield _parse_sample(files, address)
                     files = {}
                 key, files[ending] = name, content.read()
             if files:
-                yield _parse_sample(files, place)
+                yield _parse_sample(files, address)
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise AnnotationError(f"this shard cannot be read to its end: {error}", place) from error
+        raise AnnotationError(f"this shard cannot be read to its end: {error}", address) from error
 
 
 def _shuffled(samples: Iterable[_Sample], size: int, rng: np.random.Generator) -> Iterator[_Sample]:
@@ -221,19 +237,19 @@ def _shuffled(samples: Iterable[_Sample], size: int, rng: np.random.Generator) -
         if len(waiting) < size:
             waiting.append(sample)
             continue
-        place = int(rng.integers(size))
-        waiting[place], sample = sample, waiting[place]
+        k = int(rng.integers(size))
+        waiting[k], sample = sample, waiting[k]
         yield sample
-    for place in rng.permutation(len(waiting)):
-        yield waiting[place]
+    for k in rng.permutation(len(waiting)):
+        yield waiting[k]
 
 
-def _parse_sample(files: dict[str, bytes], place: str) -> _Sample:
+def _parse_sample(files: dict[str, bytes], address: str) -> _Sample:
     try:
         description = json.loads(files.pop("json"))
         return _Sample(description["path"], description["items"], files)
     except (KeyError, TypeError, ValueError) as error:
-        raise AnnotationError(f"a sample without a proper .json: {error!r}.", place) from error
+        raise AnnotationError(f"a sample without a proper .json: {error!r}.", address) from error
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def open_source(
         address: what `open_dataset` takes, or `motion:LEVEL[:CLIPS]`.
         split, seed: of either; `train` and 0 by default.
         kind, root, class_names, missing, fold: of a path, as in `open_dataset`.
-        num_clips: of the benchmark, where the address does not say.
+        num_clips: of the benchmark, where the address has none.
 
     Raises:
         AnnotationError: it is not there or cannot be understood; tar shards (`ShardDataset` reads them).
@@ -148,17 +148,36 @@ def open_dataset(
 ) -> Annotations:
     """Read the data set at `path`: a list, the folder of a published data set, class folders, or videos alone.
 
-    `root` is where the videos are (default: where the list is); `split` chooses train, val or test where the path
-    holds several; `how` of the result says what was recognised.
+    Args:
+        path: a file or a folder.
+        kind: its layout; "auto" recognises it by names of files.
+        split: train, val or test, where the path holds several.
+        root: folder of the videos [default: where the list is].
+        class_names: the classes in their order, or a file that holds them.
+        missing: listed videos that are not there are an error, dropped, or kept.
+        fold: of UCF101 and HMDB51.
+        seed: of the split of class folders that are not split.
+
+    Returns:
+        The records and their classes; `how` describes what was recognised, `notes` what was odd.
+
+    Raises:
+        AnnotationError: the data set cannot be understood, with the file and line.
+        MissingVideosError: nothing is there, or listed videos are not.
+
+    Example:
+        ```python
+        train = open_dataset("videos/", split="train")
+        print(train.how, train.counts())
+        ```
     """
     path = Path(path)
     if not path.exists():
         raise MissingVideosError("no such file or folder.", path)
     if kind not in get_args(Kind):
         raise AnnotationError(f"kind is one of {', '.join(get_args(Kind))}; not {kind!r}.", path)
-    place = None if root is None else Path(root)
     found = recognise(path) if kind == "auto" else kind
-    annotations = _read(found, path, split, place, class_names, fold, seed)
+    annotations = _read(found, path, split, None if root is None else Path(root), class_names, fold, seed)
     return replace(annotations, how=f"{path}: {annotations.how}").handle_missing(missing)
 
 

@@ -27,7 +27,7 @@ Names = dict[str, tuple[str, ...]]
 """Names of the classes of every task; a model with one head has the task "class"."""
 
 LabelSource = str | Path | Sequence[str] | Mapping[str, Sequence[str]]
-KINETICS_LABELS = ("kinetics_classnames.json",)
+_KINETICS_LABELS = ("kinetics_classnames.json",)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ _DATASETS: dict[str, _DatasetClasses] = {
     "k400": _DatasetClasses(
         "Kinetics-400",
         400,
-        KINETICS_LABELS,
+        _KINETICS_LABELS,
         "https://dl.fbaipublicfiles.com/pyslowfast/dataset/class_names/kinetics_classnames.json, or the train.csv in"
         f" {_KINETICS}/kinetics400.tar.gz",
     ),
@@ -252,7 +252,7 @@ def _from_folder(folder: Path) -> ClassNames:
         return {task: _by_key(file) for task, file in files.items() if file is not None}
     if (folder / UCF101_CLASSES).exists():
         return _from_text(folder / UCF101_CLASSES)
-    names = (*SOMETHING_LABELS, *KINETICS_LABELS)
+    names = (*SOMETHING_LABELS, *_KINETICS_LABELS)
     for file in (parent / name for parent in (folder, folder / "labels") for name in names):
         if file.exists():
             return read_class_names(file)

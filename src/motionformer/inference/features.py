@@ -355,7 +355,7 @@ def _extract(extractor: FeatureExtractor, video: Path, file: Path, about: Mappin
 
 
 def _find_kept(file: Path, wanted: Mapping[str, Any]) -> Entry | None:
-    """What the file says it was made from, if it is of this video as it is now; features of another model or kind are
+    """What the file was made from, if it is of this video as it is now; features of another model or kind are
     never taken for these."""
     _, found = _read(file)
     compared = {*wanted, "protocol", "sample_by"} - {"stamp"}  # the two are left out where they have their old value

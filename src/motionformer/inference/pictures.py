@@ -21,19 +21,19 @@ _BLUE, _GREY = "#2563a8", "#9aa3ad"
 
 
 def draw_pictures(results: Results, folder: Path) -> list[Path]:
-    """Write the figures that these results allow; a list of the files."""
+    """Draw what these results allow; a list of the files."""
     written = []
     for task, found in summarise(results)["tasks"].items():
         end = "" if task == SINGLE else f"-{task}"
-        figures: dict[str, Figure] = {}
+        drawn: dict[str, Figure] = {}
         if "calibration" in found:
-            figures["confusion"] = draw_confusion(confusion(results, task), results.header.class_names[task])
-            figures["reliability"] = _draw_reliability(found["calibration"])
+            drawn["confusion"] = draw_confusion(confusion(results, task), results.header.class_names[task])
+            drawn["reliability"] = _draw_reliability(found["calibration"])
         if "map" in found.get("all", {}):
-            figures["precision"] = _draw_precision(found["classes"], found["all"]["map"])
+            drawn["precision"] = _draw_precision(found["classes"], found["all"]["map"])
         if len(found.get("top1_by_views", [])) > 1 or len(found.get("top1_by_crops", [])) > 1:
-            figures["views"] = _draw_views(found["top1_by_views"], found["top1_by_crops"])
-        for name, figure in figures.items():
+            drawn["views"] = _draw_views(found["top1_by_views"], found["top1_by_crops"])
+        for name, figure in drawn.items():
             file = folder / f"{name}{end}.png"
             figure.savefig(file, dpi=130)
             written.append(file)
@@ -68,7 +68,7 @@ def draw_confusion(counts: Int64[np.ndarray, "k k"], names: tuple[str, ...]) -> 
 
 
 def _draw_reliability(calibration: dict[str, Any]) -> "Figure":
-    """How often a score was right, bin by bin; above the diagonal the model is better than it says."""
+    """How often a score was right, bin by bin; above the diagonal the model is underconfident."""
     figure, axes = _figure(4.8, 4.6)
     bins = calibration["bins"]
     width = 1 / len(bins)
@@ -118,7 +118,7 @@ def _draw_views(by_views: list[float], by_crops: list[float]) -> "Figure":
 
 
 def draw_timeline(timeline: Timeline, file: Path, threshold: float = 0.5) -> Path:
-    """A PNG (or what the file's ending says), one panel of curves and one of segments for each task."""
+    """A PNG (or another format, by the file's ending), one panel of curves and one of segments for each task."""
     from matplotlib.figure import Figure  # only who draws waits for it
     from matplotlib.ticker import MultipleLocator
 

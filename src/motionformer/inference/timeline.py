@@ -1,7 +1,7 @@
 """What happens when in a long video, file or live: windows along time, their scores, segments above a threshold.
 
-Frames arrive one at a time and a ring buffer as long as one clip is all that is kept. The windows are those of
-`video.sample.sliding_windows`, which has to know how long the video is; here its end is found when it comes.
+Frames arrive one at a time and a ring buffer as long as one clip is all that is kept; the end of the video is found
+when it comes.
 """
 
 import csv
@@ -19,12 +19,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from motionformer.data.samplers import clip_offsets
 from motionformer.errors import EvaluationError
 from motionformer.inference.results import Prediction
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
-from motionformer.video.sample import clamp, rate, segment_indices, segment_middles
+from motionformer.video.sample import clamp, clip_offsets, rate, segment_indices, segment_middles
 
 T = TypeVar("T")
 _SEGMENTS_SECONDS = 4.0

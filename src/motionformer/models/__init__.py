@@ -1,8 +1,6 @@
 """Tokens, positions, blocks, heads, and the named models made of them."""
 
-from typing import Any
-
-from motionformer.errors import warn_deprecated
+from motionformer.errors import deprecated_names
 from motionformer.models.config import InputSpec, KernelConfig, ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import VARIANTS, create_model, list_models, model_config
@@ -18,9 +16,4 @@ __all__ = [
     "model_config",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "AttendConfig":
-        warn_deprecated("`motionformer.models.AttendConfig`", "`KernelConfig`")
-        return KernelConfig
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = deprecated_names(__name__, {"AttendConfig": KernelConfig})

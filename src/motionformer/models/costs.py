@@ -3,7 +3,7 @@
 `measure` runs the forward and backward pass on tensors without data: every operator is seen, none is computed, so the
 multiply-adds and bytes are those of the code that runs, folded projections, chunks and fused kernels included, for
 models far larger than this machine. `paper_macs` counts the paper's equations done literally, one view (method.md §5).
-`training_step_peak` is what the operating system saw; neither knows the other's figure.
+`training_step_peak` is measured by the operating system, independently.
 """
 
 import json
@@ -94,7 +94,7 @@ def paper_macs(config: ModelConfig) -> float:
     """Multiply-adds of one clip through the model as the paper writes it, every projection of every token done.
 
     Each layer states its own (`macs`). LayerNorm counts 5 an element; softmax, GELU and additions count nothing. The
-    published figures come from a counter that reports an `einsum` to four digits, which shows in the last digit of one
+    published numbers come from a counter that reports an `einsum` to four digits, which shows in the last digit of one
     of them, so it is done here too (docs/decisions.md, "counting as the paper does").
 
     Raises:
@@ -121,7 +121,7 @@ def released_parameters(config: ModelConfig) -> dict[str, int]:
     if config.tubelet > 1:
         extra["the 2-D tokeniser, which is never used"] = 3 * config.patch**2 * c + c
     if config.positions == "joint":
-        extra["the spatial position table beside the joint one"] = (config.grid[1] * config.grid[2] + 1) * c
+        extra["the spatial position embedding beside the joint one"] = (config.grid[1] * config.grid[2] + 1) * c
     if config.attention == "trajectory" and config.time == "attention":
         extra["the temporal key bias, which cancels in the softmax"] = config.depth * c
         if not config.project_values:

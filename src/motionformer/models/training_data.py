@@ -1,4 +1,4 @@
-"""Which videos a model has learnt from: travels with its weights, so that a test can tell them from new ones.
+"""Which videos a model was trained on: saved with its weights, so that an evaluation can tell them from new ones.
 
 Videos are known by fingerprints of their contents (`data.fingerprints` makes them): no names, no paths.
 """
@@ -74,7 +74,7 @@ class TrainingData:
     left_out: int = 0
     """Training videos without a fingerprint: gone when the model was saved, or beyond the largest number kept."""
     unknown: tuple[str, ...] = ()
-    """Models it started from that do not say what they were trained on."""
+    """Models it was initialised from whose training videos are not known."""
 
     def __or__(self, other: "TrainingData") -> "TrainingData":
         unknown = tuple(dict.fromkeys((*self.unknown, *other.unknown)))

@@ -63,25 +63,25 @@ def serve(
     if threading.current_thread() is threading.main_thread():
         # a plain SIGTERM ends Python at once, and uploads would stay behind; this way every `with` is left
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with listen(host, port) as listening:
-        loaded = load_models(models)
+    with _listen(host, port) as listening:
+        loaded = _load_models(models)
         if device is not None:
             for model in loaded.values():
                 model.to(device)
-        with open_app(loaded, limits or Limits(), host) as app:
-            on_ready(page_address(listening, host))
-            make_server(app).run(sockets=[listening])
+        with _open_app(loaded, limits or Limits(), host) as app:
+            on_ready(_page_address(listening, host))
+            _make_server(app).run(sockets=[listening])
 
 
 @contextmanager
-def open_app(models: dict[str, Motionformer], limits: Limits, host: str = _LOOPBACK) -> Iterator[Starlette]:
+def _open_app(models: dict[str, Motionformer], limits: Limits, host: str = _LOOPBACK) -> Iterator[Starlette]:
     """The application, and the temporary folder of its example clips and uploads."""
     with tempfile.TemporaryDirectory(prefix="motionformer-page-") as folder:
         examples = _make_examples(Path(folder), next(iter(models.values())).config.input)
         yield make_app(Models(models), examples, Sessions(Path(folder), limits), _allowed_hosts(host))
 
 
-def load_models(sources: Sequence[str]) -> dict[str, Motionformer]:
+def _load_models(sources: Sequence[str]) -> dict[str, Motionformer]:
     """Models by short names that differ."""
     models: dict[str, Motionformer] = {}
     for source in sources:
@@ -91,7 +91,7 @@ def load_models(sources: Sequence[str]) -> dict[str, Motionformer]:
     return models
 
 
-def make_server(app: Starlette) -> uvicorn.Server:
+def _make_server(app: Starlette) -> uvicorn.Server:
     # quiet: requests contain the names of uploads
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_keep_alive=5, timeout_graceful_shutdown=3
@@ -99,7 +99,7 @@ def make_server(app: Starlette) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     """A socket that is bound before anything is loaded, so that a port in use is reported at once."""
     try:
         return socket.create_server((host, port))
@@ -110,7 +110,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def page_address(listening: socket.socket, host: str) -> str:
+def _page_address(listening: socket.socket, host: str) -> str:
     shown = _LOOPBACK if host in ("0.0.0.0", "") else host
     return f"http://{shown}:{listening.getsockname()[1]}/"
 

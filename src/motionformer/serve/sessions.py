@@ -97,7 +97,7 @@ def open_upload(path: Path, name: str, limits: Limits, time_limit: float = 20.0)
 
 
 @dataclass
-class Session:
+class _Session:
     """One open page."""
 
     last_seen: float
@@ -112,7 +112,7 @@ class Sessions:
 
     def __init__(self, folder: Path, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder, self.limits, self.clock = folder, limits, clock
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, _Session] = {}
         self._lock = threading.Lock()
 
     def start(self) -> str:
@@ -126,10 +126,10 @@ class Sessions:
                     status=503,
                 )
             token = secrets.token_urlsafe(16)
-            self._open[token] = Session(self.clock())
+            self._open[token] = _Session(self.clock())
             return token
 
-    def find(self, token: str | None) -> Session:
+    def find(self, token: str | None) -> _Session:
         """The session of a request, kept alive by it."""
         self.expire()
         with self._lock:
@@ -144,7 +144,7 @@ class Sessions:
             return session
 
     @contextmanager
-    def sending(self, session: Session) -> Iterator[Path]:
+    def sending(self, session: _Session) -> Iterator[Path]:
         """The file for an upload; one at a time, deleted on failure."""
         with self._lock:
             if session.is_sending:
@@ -160,7 +160,7 @@ class Sessions:
         finally:
             session.is_sending = False
 
-    def keep(self, session: Session, video: PageVideo) -> None:
+    def keep(self, session: _Session, video: PageVideo) -> None:
         """Make `video` the upload of the session; the one before it is deleted."""
         session.upload = video
         for path in session.files - {video.path}:
@@ -183,11 +183,11 @@ class Sessions:
         for token in idle:
             self.close(token)
 
-    def _delete(self, session: Session, path: Path) -> None:
+    def _delete(self, session: _Session, path: Path) -> None:
         session.files.discard(path)
         path.unlink(missing_ok=True)
 
-    def _delete_all(self, session: Session) -> None:
+    def _delete_all(self, session: _Session) -> None:
         session.upload = None
         for path in list(session.files):
             self._delete(session, path)

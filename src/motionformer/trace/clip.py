@@ -15,12 +15,11 @@ from torch import Generator, Tensor
 from motionformer.data import ClipReader, middle_sampler
 from motionformer.data.clips import as_views
 from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip
-from motionformer.data.samplers import clip_offsets
 from motionformer.data.source import MotionAddress, parse_motion
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.video import Clock
-from motionformer.video.sample import clamp
+from motionformer.video.sample import clamp, clip_offsets
 from motionformer.video.transforms import eval_transform
 from motionformer.video.transforms.geometry import Size, cover, middle, released_cover
 

@@ -43,11 +43,11 @@ def filmstrip(rows: Sequence[Row], kind: str, dpi: int = 160) -> bytes:
             f"{len(rows)} rows do not fit into a picture ({_MAX_ROWS} do): choose a layer or a head, or write JSON."
         )
     out = io.BytesIO()
-    draw_filmstrip(rows).savefig(out, format=kind, dpi=dpi)
+    _draw_filmstrip(rows).savefig(out, format=kind, dpi=dpi)
     return out.getvalue()
 
 
-def draw_filmstrip(rows: Sequence[Row]) -> Figure:
+def _draw_filmstrip(rows: Sequence[Row]) -> Figure:
     """The picture as a matplotlib figure, to be changed or placed in another."""
     columns = max(len(row.track.path) for row in rows)
     tall = [_PANEL * row.trace.geometry.frame[0] / row.trace.geometry.frame[1] for row in rows]
@@ -262,12 +262,12 @@ _SLOWEST, _FASTEST = 2.0, 25.0  # frames per second: eight frames at their own s
 
 def animation(rows: Sequence[Row], kind: str) -> bytes:
     """The animation, as the bytes of a GIF or an MP4 file; short clips are slowed down."""
-    frames = draw_frames(rows)
+    frames = _draw_frames(rows)
     fps = min(max(rows[0].trace.clip.fps / 2, _SLOWEST), _FASTEST)
     return {"gif": _gif, "mp4": _mp4}[kind](frames, fps)
 
 
-def draw_frames(rows: Sequence[Row]) -> UInt8[np.ndarray, "t H W 3"]:
+def _draw_frames(rows: Sequence[Row]) -> UInt8[np.ndarray, "t H W 3"]:
     """All frames of the animation; clips of several lengths take the same time."""
     steps = max(len(row.trace.clip.frames) for row in rows)
     return np.stack([_draw_animation_frame(rows, step / steps) for step in range(steps)])

@@ -41,7 +41,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Kind:
+class _Kind:
     """One way of looking at a model."""
 
     look: Callable[[Motionformer, Question], tuple[list[Shown], str | None]]
@@ -83,7 +83,7 @@ def _class_evidence(model: Motionformer, question: Question) -> tuple[list[Shown
         raise TraceError("Grad-CAM is computed from tokens, which have no heads: leave --head out.")
     layers = _choose_layers(question.layer, model.config.depth)
     label = _find_label(model, question.clip, question.label)
-    rows = torch.stack([grad_cam(model, question.clip, number, label) for number in layers.numbers])
+    rows = torch.stack([_grad_cam(model, question.clip, number, label) for number in layers.numbers])
     name = _label_name(model.config, label)
     if not (rows > 0).any(dim=1).all():
         raise TraceError(f"no token of the layer is evidence for the class {name}: choose another layer or label.")
@@ -91,11 +91,11 @@ def _class_evidence(model: Motionformer, question: Question) -> tuple[list[Shown
     return [Shown(layer, "", _split(model, question, row, prefix=0)) for layer, row in picked], name
 
 
-KINDS: dict[str, Kind] = {
-    "trajectory": Kind(_attention_of_point, per_frame=True, takes_point=True, needs_point=True),
-    "class-token": Kind(_attention_of_class_token, per_frame=False),
-    "rollout": Kind(_rollout, per_frame=False, takes_point=True),
-    "gradcam": Kind(_class_evidence, per_frame=False, takes_label=True),
+KINDS: dict[str, _Kind] = {
+    "trajectory": _Kind(_attention_of_point, per_frame=True, takes_point=True, needs_point=True),
+    "class-token": _Kind(_attention_of_class_token, per_frame=False),
+    "rollout": _Kind(_rollout, per_frame=False, takes_point=True),
+    "gradcam": _Kind(_class_evidence, per_frame=False, takes_label=True),
 }
 
 
@@ -168,15 +168,15 @@ def _pick_all(rows: Float[Tensor, "l h ..."], layers: _Choice, heads: _Choice) -
 
 
 @dataclass(frozen=True)
-class Label:
+class _Label:
     """A class of one of the model's classifiers; `task` is None if there is only one."""
 
     task: str | None
     index: int
 
 
-def grad_cam(
-    model: Motionformer, clip: Float[Tensor, "1 3 t H W"], layer: int, label: Label
+def _grad_cam(
+    model: Motionformer, clip: Float[Tensor, "1 3 t H W"], layer: int, label: _Label
 ) -> Float[Tensor, " patches"]:
     """Grad-CAM on space-time tokens (Selvaraju et al., 2017): ReLU of the tokens entering `layer`, weighted by the mean
     gradient of the label's logit for each channel.
@@ -201,7 +201,7 @@ def grad_cam(
     return cam
 
 
-def _find_label(model: Motionformer, clip: Float[Tensor, "1 3 t H W"], wanted: Which | None) -> Label:
+def _find_label(model: Motionformer, clip: Float[Tensor, "1 3 t H W"], wanted: Which | None) -> _Label:
     """The class given by number or name (`verb:3` with several classifiers) [default: the predicted one]."""
     counts = model.config.num_classes
     if counts == 0:
@@ -210,17 +210,17 @@ def _find_label(model: Motionformer, clip: Float[Tensor, "1 3 t H W"], wanted: W
         with torch.no_grad():
             logits = model(clip)
         task = next(iter(logits)) if isinstance(logits, dict) else None
-        return Label(task, int(_logits(logits, task)[0].argmax()))
+        return _Label(task, int(_logits(logits, task)[0].argmax()))
     if isinstance(counts, dict):
         task, _, rest = str(wanted).partition(":")
         if task not in counts or not rest:
             known = " or ".join(f"{task}:0 … {task}:{count - 1}" for task, count in counts.items())
             raise TraceError(f"label {wanted!r}: the model has classes of {', '.join(counts)}; write {known}.")
-        return Label(task, _class_index(rest, counts[task], None))
-    return Label(None, _class_index(wanted, counts, model.config.labels))
+        return _Label(task, _class_index(rest, counts[task], None))
+    return _Label(None, _class_index(wanted, counts, model.config.labels))
 
 
-def _label_name(config: ModelConfig, label: Label) -> str:
+def _label_name(config: ModelConfig, label: _Label) -> str:
     if label.task is not None:
         return f"{label.task}:{label.index}"
     return str(label.index) if config.labels is None else config.labels[label.index]

@@ -52,7 +52,7 @@ def split_row(row: Float[Tensor, " n"], frames: int, num_prefix_tokens: int) -> 
 
 
 @dataclass(frozen=True)
-class LayerAttention:
+class _LayerAttention:
     """What one layer of one clip mixed into each token."""
 
     steps: list[Float[Tensor, "h n n"]]
@@ -72,7 +72,7 @@ class LayerAttention:
 
 def walk_layers(
     model: Motionformer, clip: Float[Tensor, "1 3 t H W"], wanted: Collection[int]
-) -> Iterator[tuple[int, LayerAttention]]:
+) -> Iterator[tuple[int, _LayerAttention]]:
     """The wanted layers by number, as the clip passes them; what follows the last one is not computed."""
     frames = model.tokens.grid(clip)[0]
     if not SCHEMES[model.config.attention].has_map():
@@ -92,7 +92,7 @@ def walk_layers(
                 x = block(x, frames)
         if number in wanted:
             layers = [(name, layer) for name, layer in block.named_children() if isinstance(layer, AttentionScheme)]
-            yield number, LayerAttention([layer.attention_map(records[name]) for name, layer in layers])
+            yield number, _LayerAttention([layer.attention_map(records[name]) for name, layer in layers])
 
 
 def _run_recorded(

@@ -132,7 +132,7 @@ def _open_with_av(path: Path, deadline: Deadline) -> InputContainer:
 
 
 def _opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str:
-    """FFmpeg's words, with what it logs while it fails to open the file: often the real reason, a missing index say.
+    """FFmpeg's words, with what it logs while it fails to open the file: often the real reason.
 
     Logging stays off otherwise: it would print to the terminal, and costs time.
     """

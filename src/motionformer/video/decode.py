@@ -219,7 +219,7 @@ class _FileVideo(Video):
             if self._count(deadline, self.decoding) is not None:
                 self.damaged = True
         except VideoError as error:
-            if self.decoding is LENIENT or error.frame is None:  # not of a frame: the time limit, say
+            if self.decoding is LENIENT or error.frame is None:  # not of a frame, such as the time limit
                 raise
             self.decoding, self.damaged = LENIENT, True
             self._count(deadline, LENIENT)

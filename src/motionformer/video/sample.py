@@ -1,19 +1,25 @@
-"""Which frames make a clip: uniform (method.md §6), then as the authors' programs take them (docs/fidelity.md).
+"""Which frames make a clip: samplers, and the arithmetic below them.
 
-Every function gives numbers of frames in the video, `0 … num_frames − 1`: where a video is too short for its clip, its
-last frame repeats. Uniform fractions round downwards, in exact arithmetic, so an index never depends on the machine; to
-sample a part of a video, pass its length and add its first frame to what comes out. Released arithmetic is in the
-precision and the order of the release, because its results are truncated.
+Uniform (method.md §6) and as the authors' programs take them (`released`, docs/fidelity.md). A sampler is given the
+video's clock and, where a record is only a piece of the video, the piece's frames. All numbers are of frames in the
+video, `0 … num_frames − 1`: where a video is too short for its clip, its last frame repeats. Uniform fractions round
+downwards, in exact arithmetic, so an index never depends on the machine; to sample a part of a video, pass its length
+and add its first frame to what comes out. Released arithmetic is in the precision and the order of the release, because
+its results are truncated.
 """
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Protocol, runtime_checkable
 
 import torch
+from torch import Generator
 
 from motionformer.video.source import Clock
+from motionformer.video.spec import InputSpec, SamplingProtocol
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,208 @@ class ClipPlan:
     def span(self, fps: float) -> int:
         """Frames of a video at `fps` from the first one of the clip to the last, both counted."""
         return int((self.frames - 1) * self.step(fps)) + 1
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where a clip begins: at `share / of` of the slack, the frames by which the video is longer than the clip.
+
+    View i of v is `_Start(i, v)`: the first begins with the video, the last begins before it could end with it. A
+    training clip is `_Start(u)`, u uniform in [0, 1).
+    """
+
+    share: int | float
+    of: int = 1
+
+    def __call__(self, slack: float) -> float:
+        return slack * self.share / self.of
+
+
+@runtime_checkable
+class FrameSampler(Protocol):
+    """Which frames make the clip (t numbers), or the views of a clip (v lists of t numbers), of a video."""
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether frames are a fixed time apart, so that the video's rate matters."""
+
+    @property
+    def protocol(self) -> SamplingProtocol:
+        """Whose rules it follows: they also decide which pixels are read, and where a piece of a video begins."""
+
+    def __call__(
+        self, clock: Clock, generator: Generator | None = None, piece: range | None = None
+    ) -> list[int] | list[list[int]]:
+        """Numbers of frames in the video. `piece` is the part of the video that is sampled, by default all of it."""
+
+
+def train_sampler(spec: InputSpec) -> FrameSampler:
+    """The sampler of a model's training clips: random in time, or a random frame of each segment.
+
+    Example:
+        >>> train_sampler(InputSpec(frames=16, stride=4))
+        RandomClip(plan=ClipPlan(frames=16, stride=4, fps=30.0), protocol='uniform')
+    """
+    if spec.protocol == "released":
+        return _ReleasedRandomSegments(spec.frames) if spec.sampling == "segments" else _ReleasedRandomClip(_plan(spec))
+    return RandomSegments(spec.frames) if spec.sampling == "segments" else RandomClip(_plan(spec))
+
+
+def eval_sampler(spec: InputSpec) -> FrameSampler:
+    """The sampler of a model's test clips; segments cover the whole video, so they make a single view.
+
+    Example:
+        >>> eval_sampler(InputSpec(frames=2, stride=4, views=2))(Clock(30, 30.0))
+        [[0, 4], [25, 29]]
+    """
+    if spec.protocol == "released":
+        if spec.sampling == "segments":
+            return _ReleasedSegments(spec.frames)
+        return _ReleasedViews(_plan(spec), tuple(_Start(i, spec.views) for i in range(spec.views)))
+    return MiddleSegments(spec.frames) if spec.sampling == "segments" else ViewClips(_plan(spec), spec.views)
+
+
+def middle_sampler(spec: InputSpec) -> FrameSampler:
+    """One clip from the middle of the video, for validation while training and for features.
+
+    The released program has no such clip: its only view of one begins with the video.
+    """
+    if spec.protocol == "released" and spec.sampling == "stride":
+        return _ReleasedViews(_plan(spec), (_Start(1, 2),))
+    return eval_sampler(replace(spec, views=1))
+
+
+def clip_offsets(spec: InputSpec, fps: float) -> list[int]:
+    """Frames from the first frame of a clip at a stride to each of them, in a video of any length at `fps`."""
+    plan = _plan(spec)
+    if spec.protocol == "released":
+        return _kinetics_clip(plan, Clock(sys.maxsize, fps), _Start(0))
+    return strided_clip(plan, sys.maxsize, fps, 0)
+
+
+@dataclass(frozen=True)
+class RandomClip:
+    """Training on Kinetics and EPIC: frames at a stride, anywhere in the video."""
+
+    plan: ClipPlan
+    is_strided = True
+    protocol: SamplingProtocol = field(default="uniform", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        span = _span(clock, piece)
+        start = random_start(self.plan, len(span), clock.fps, _required(generator, self))
+        return [span[i] for i in strided_clip(self.plan, len(span), clock.fps, start)]
+
+
+@dataclass(frozen=True)
+class ViewClips:
+    """Testing on Kinetics and EPIC: v clips at a stride, spread evenly from the start to the end."""
+
+    plan: ClipPlan
+    num_views: int = 1
+    is_strided = True
+    protocol: SamplingProtocol = field(default="uniform", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[list[int]]:
+        span = _span(clock, piece)
+        starts = view_starts(self.plan, len(span), clock.fps, self.num_views)
+        return [[span[i] for i in strided_clip(self.plan, len(span), clock.fps, start)] for start in starts]
+
+
+@dataclass(frozen=True)
+class RandomSegments:
+    """Training on Something-Something: one frame at random from each of t equal parts of the video."""
+
+    num_segments: int
+    is_strided = False
+    protocol: SamplingProtocol = field(default="uniform", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        span = _span(clock, piece)
+        return [span[i] for i in random_segment_indices(len(span), self.num_segments, _required(generator, self))]
+
+
+@dataclass(frozen=True)
+class MiddleSegments:
+    """Testing on Something-Something: the middle frame of each of t equal parts."""
+
+    num_segments: int
+    is_strided = False
+    protocol: SamplingProtocol = field(default="uniform", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        span = _span(clock, piece)
+        return [span[i] for i in segment_indices(len(span), self.num_segments)]
+
+
+@dataclass(frozen=True)
+class _ReleasedRandomClip:
+    """Training on Kinetics and EPIC as the authors did."""
+
+    plan: ClipPlan
+    is_strided = True
+    protocol: SamplingProtocol = field(default="released", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        u = float(torch.rand((), generator=_required(generator, self), dtype=torch.float64))
+        return _released_clip(self.plan, clock, piece, _Start(u))
+
+
+@dataclass(frozen=True)
+class _ReleasedViews:
+    """Testing on Kinetics and EPIC as the authors did: one clip for each start."""
+
+    plan: ClipPlan
+    starts: tuple[_Start, ...]
+    is_strided = True
+    protocol: SamplingProtocol = field(default="released", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[list[int]]:
+        return [_released_clip(self.plan, clock, piece, start) for start in self.starts]
+
+
+@dataclass(frozen=True)
+class _ReleasedRandomSegments:
+    """Training on Something-Something as the authors did."""
+
+    num_segments: int
+    is_strided = False
+    protocol: SamplingProtocol = field(default="released", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        span = _span(clock, piece)
+        return [span[i] for i in _random_in_segments(len(span), self.num_segments, _required(generator, self))]
+
+
+@dataclass(frozen=True)
+class _ReleasedSegments:
+    """Testing on Something-Something as the authors did."""
+
+    num_segments: int
+    is_strided = False
+    protocol: SamplingProtocol = field(default="released", init=False)
+
+    def __call__(self, clock: Clock, generator: Generator | None = None, piece: range | None = None) -> list[int]:
+        span = _span(clock, piece)
+        return [span[i] for i in segment_middles(len(span), self.num_segments)]
+
+
+def _released_clip(plan: ClipPlan, clock: Clock, piece: range | None, start: _Start) -> list[int]:
+    return _kinetics_clip(plan, clock, start) if piece is None else _piece_clip(plan, clock, piece, start)
+
+
+def _span(clock: Clock, piece: range | None) -> range:
+    return range(clock.num_frames) if piece is None else piece
+
+
+def _plan(spec: InputSpec) -> ClipPlan:
+    return ClipPlan(spec.frames, spec.stride, spec.fps)
+
+
+def _required(generator: Generator | None, sampler: object) -> Generator:
+    if generator is None:
+        raise ValueError(f"{sampler!r} draws at random: pass a torch.Generator.")
+    return generator
 
 
 def strided_clip(plan: ClipPlan, num_frames: int, fps: float, start: int) -> list[int]:
@@ -99,27 +307,12 @@ def rate(fps: float) -> Fraction:
     return Fraction(fps).limit_denominator(100_000)
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where a clip begins: at `share / of` of the slack, the frames by which the video is longer than the clip.
-
-    View i of v is `Start(i, v)`: the first begins with the video, the last begins before it could end with it. A
-    training clip is `Start(u)`, u uniform in [0, 1).
-    """
-
-    share: int | float
-    of: int = 1
-
-    def __call__(self, slack: float) -> float:
-        return slack * self.share / self.of
-
-
 def _clip_length(plan: ClipPlan, fps: float) -> float:
     """Frames of a video at `fps` that a clip covers, not rounded: stride · frames, and not (frames − 1) strides."""
     return plan.stride * plan.frames / (plan.fps or fps) * fps
 
 
-def kinetics_clip(plan: ClipPlan, clock: Clock, start: Start) -> list[int]:
+def _kinetics_clip(plan: ClipPlan, clock: Clock, start: _Start) -> list[int]:
     """Of a whole video (Kinetics).
 
     A file whose header has a duration is cut by presentation times: the clip is spread over the frames from the first
@@ -141,7 +334,7 @@ def kinetics_clip(plan: ClipPlan, clock: Clock, start: Start) -> list[int]:
     return _spread(begin, begin + length - 1, plan.frames, clock.num_frames)
 
 
-def piece_clip(plan: ClipPlan, clock: Clock, piece: range, start: Start) -> list[int]:
+def _piece_clip(plan: ClipPlan, clock: Clock, piece: range, start: _Start) -> list[int]:
     """Of a piece of a long video, given by its frames (EPIC-Kitchens).
 
     The release numbers its image files from 1, and keeps the last but one frame as the last that a clip can show.
@@ -172,7 +365,7 @@ def segment_middles(num_frames: int, num_segments: int) -> list[int]:
     return [(low + high) // 2 for low, high in _segment_bounds(num_frames, num_segments)]
 
 
-def random_in_segments(num_frames: int, num_segments: int, generator: torch.Generator) -> list[int]:
+def _random_in_segments(num_frames: int, num_segments: int, generator: torch.Generator) -> list[int]:
     """Training on Something-Something."""
     bounds = _segment_bounds(num_frames, num_segments)
     return [int(torch.randint(low, high + 1, (), generator=generator)) for low, high in bounds]

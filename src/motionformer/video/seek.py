@@ -2,7 +2,7 @@
 
 Reading packets without decoding them is cheap (milliseconds for ten seconds of video) and tells every frame's
 presentation time. That is enough to seek exactly (`frames_by_time`), as long as those times are real: `index_packets`
-says when not. Otherwise frames are counted from the start (`frames_by_order`). Both yield `(i, frame)` in ascending
+tells when not. Otherwise frames are counted from the start (`frames_by_order`). Both yield `(i, frame)` in ascending
 order of time for the frames wanted, and decode as little as they can; frames that are decoded on the way to a wanted
 one, which may lean on them, come out with `None`.
 """
@@ -22,7 +22,7 @@ from motionformer.errors import VideoError
 from motionformer.video.container import Deadline, VideoPacket, describe, read_packets
 
 SMALLEST_PICTURE = 20
-"""Bytes. Packets below it can be place-holders ("nothing new") that decode to no frame."""
+"""Bytes. Packets below it can be placeholders ("nothing new") that decode to no frame."""
 
 
 class Stamp(NamedTuple):
@@ -42,9 +42,9 @@ class FrameIndex:
     times: list[int]
     """Of the frames, ascending: frame i is shown at `times[i]`."""
     position: dict[int, int]
-    """Time of a packet → its place in decoding order."""
+    """Time of a packet → its position in decoding order."""
     decode_time: list[int | None]
-    """When the packet at each place is due at the decoder; never after it is shown."""
+    """When the packet at each position is due at the decoder; never after it is shown."""
     start: list[int]
     """For frame i, the time of the key packet at which decoding must begin."""
 
@@ -60,20 +60,20 @@ def index_packets(stamps: Sequence[Stamp]) -> FrameIndex | None:
     known = [time for time in times if time is not None]
     if len(known) < len(times) or len(set(known)) < len(known):
         return None
-    position = {time: place for place, time in enumerate(known)}
+    position = {time: k for k, time in enumerate(known)}
     shown = sorted(time for time, stamp in zip(known, stamps, strict=True) if not stamp.is_discarded)
-    keys = [place for place, stamp in enumerate(stamps) if stamp.is_key or place == 0]
-    start = [known[_start_place(keys, known, position[time])] for time in shown]
+    keys = [k for k, stamp in enumerate(stamps) if stamp.is_key or k == 0]
+    start = [known[_start_position(keys, known, position[time])] for time in shown]
     return FrameIndex(shown, position, [stamp.decode_time for stamp in stamps], start)
 
 
-def _start_place(keys: Sequence[int], times: Sequence[int], place: int) -> int:
-    """The last key packet at or before `place` that is not shown later than the packet there.
+def _start_position(keys: Sequence[int], times: Sequence[int], position: int) -> int:
+    """The last key packet at or before `position` that is not shown later than the packet there.
 
     Frames shown before a key frame but stored after it ("open" groups of pictures) lean on the group before.
     """
-    k = bisect_right(keys, place) - 1
-    while k > 0 and times[keys[k]] > times[place]:
+    k = bisect_right(keys, position) - 1
+    while k > 0 and times[keys[k]] > times[position]:
         k -= 1
     return keys[k]
 
@@ -82,7 +82,7 @@ def times_are_real(stamps: Sequence[Stamp], container: str, reorder_depth: int) 
     """Whether the packets' times are presentation times, one frame each.
 
     AVI and bare streams store none: FFmpeg counts packets, which is wrong once frames are stored out of order
-    (B-frames), packed two to a packet, or replaced by place-holders.
+    (B-frames), packed two to a packet, or replaced by placeholders.
     """
     if container not in WITHOUT_TIMES:
         return True
@@ -94,7 +94,7 @@ WITHOUT_TIMES = {"avi", "h264", "hevc", "m4v", "mpegvideo", "mjpeg", "obu", "vc1
 
 
 def scan_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> list[Stamp]:
-    """All packets of the stream in decoding order, none decoded; refuses a file that was cut short."""
+    """All packets of the stream in decoding order, none decoded; an error for a file that was cut short."""
     stamps: list[Stamp] = []
     damage: str | None = None
     try:
@@ -129,7 +129,7 @@ def _is_cut_short(container: InputContainer, stream: VideoStream, num_packets: i
 
 
 LEAVES_OUT_EXACTLY = {"h264", "mpeg4", "mpeg1video", "mpeg2video"}
-"""Codecs whose pictures say whether another leans on them, so that leaving out the rest changes no pixel."""
+"""Codecs whose pictures tell whether another leans on them, so that leaving out the rest changes no pixel."""
 
 
 class UnreliableTimesError(Exception):
@@ -179,7 +179,7 @@ def decode_all(
     deadline: Deadline,
     on_corrupt: Callable[[], None] = lambda: None,
 ) -> Iterator[VideoFrame]:
-    """Every frame of a freshly opened container, in the order shown; a packet that is marked as corrupt is told."""
+    """Every frame of a freshly opened container, in the order shown; `on_corrupt` is called for corrupt packets."""
     for packet in read_packets(container, stream, deadline):
         if packet.is_corrupt:
             on_corrupt()
@@ -210,7 +210,7 @@ def _decode_group(
         except av.InvalidDataError:
             if packet.pts is None or packet.pts >= start:  # no wanted frame leans on those before
                 raise
-        if _place_of(packet, index) >= last:
+        if _position_of(packet, index) >= last:
             break
     context.skip_frame = "DEFAULT"
     yield from stream.decode(None)
@@ -240,15 +240,15 @@ def _seek_packet(
             continue
         container.seek(time, stream=stream)
         for packet in read_packets(container, stream, deadline):
-            if not packet.size or _place_of(packet, index) > first:
+            if not packet.size or _position_of(packet, index) > first:
                 break
             if packet.pts == start:
                 return packet
     raise UnreliableTimesError
 
 
-def _place_of(packet: VideoPacket, index: FrameIndex) -> int:
-    place = None if packet.pts is None else index.position.get(packet.pts)
-    if place is None:
+def _position_of(packet: VideoPacket, index: FrameIndex) -> int:
+    position = None if packet.pts is None else index.position.get(packet.pts)
+    if position is None:
         raise UnreliableTimesError
-    return place
+    return position

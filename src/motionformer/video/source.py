@@ -97,7 +97,7 @@ class Header:
     stamps: Sequence[int]
     """Presentation time of every frame, ascending, in ticks."""
     num_frames: int
-    """As announced; 0 where the header does not say."""
+    """As announced; 0 where the header has none."""
     duration: int | None
     """As announced, in ticks."""
     fps: float
@@ -184,7 +184,14 @@ T = TypeVar("T")
 
 
 class Video(ABC):
-    """An open video. Close it, or use it in a `with`; it belongs to the process and thread that opened it."""
+    """An open video. Close it, or use it in a `with`; it belongs to the process and thread that opened it.
+
+    Example:
+        ```python
+        with open_video("clip.mp4") as video:
+            frames = video.read(range(0, video.metadata.num_frames, 10))
+        ```
+    """
 
     path: Path
     metadata: VideoMetadata
@@ -219,7 +226,7 @@ class Video(ABC):
 
 @dataclass(frozen=True)
 class ReadFacts:
-    """What a result was made from: without it, a score does not say what it is of."""
+    """What a result was made from: how many frames of a clip differ, and damage."""
 
     frames: int
     """Of a clip."""

@@ -63,7 +63,7 @@ def stream_video(
     """A video file or a folder of frames, from its first frame to its last. `time_limit` is for opening it.
 
     A file that stops decoding half-way raises `VideoError` there, after the frames before it. Damage that can be
-    patched up is told by `FrameStream.damaged_from`.
+    patched up is in `FrameStream.damaged_from`.
     """
     path = Path(path)
     if path.is_dir():

@@ -188,7 +188,7 @@ def find_weights(source: str | Path) -> Path:
         )
     if is_hub_name(name):
         found = fetch_from_hub(name, WEIGHTS, CONFIG)
-        with suppress(EntryNotFoundError):  # models that do not say what they were trained on have none
+        with suppress(EntryNotFoundError):  # absent where the training videos are not known
             hf_hub_download(name, TRAINING_DATA)
         return found
     raise UnknownModelError(

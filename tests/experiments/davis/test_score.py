@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis import find_sequences, score_folders
-from motionformer.experiments.davis.score import Scores, Statistics, boundary_f, jaccard, score_sequence, summarise
+from motionformer.experiments.davis.score import Scores, Statistics, _summarise, boundary_f, jaccard, score_sequence
 from motionformer.tracking.masks import outline
 
 
@@ -80,11 +80,11 @@ def test_quarters_are_those_of_the_protocol() -> None:
         values = torch.rand(count).tolist()
         borders = (np.round(np.linspace(1, count, 5) + 1e-10) - 1).astype(int)
         first, last = values[: borders[1] + 1], values[borders[3] :]
-        assert summarise(values).decay == pytest.approx(np.mean(first) - np.mean(last), abs=1e-12)
+        assert _summarise(values).decay == pytest.approx(np.mean(first) - np.mean(last), abs=1e-12)
 
 
 def test_statistics() -> None:
-    assert summarise([1.0, 1.0, 0.5, 0.0]) == Statistics(mean=0.625, recall=0.5, decay=0.75)
+    assert _summarise([1.0, 1.0, 0.5, 0.0]) == Statistics(mean=0.625, recall=0.5, decay=0.75)
 
 
 def test_first_and_last_frame_do_not_count_and_objects_are_apart() -> None:

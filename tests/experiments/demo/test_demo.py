@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import RecipeError
-from motionformer.experiments.demo import Demo, make_videos, run_demo
+from motionformer.experiments.demo import Demo, _make_videos, run_demo
 from motionformer.inference import Results
 
 SMALL = (
@@ -68,10 +68,10 @@ def test_a_finished_demo_is_not_repeated(demo: Demo) -> None:
 
 
 def test_half_made_videos_are_made_again(tmp_path: Path) -> None:
-    folder = make_videos(tmp_path / "videos", "easy", 8, 0)
+    folder = _make_videos(tmp_path / "videos", "easy", 8, 0)
     (tmp_path / "videos.json").unlink()
     next(folder.rglob("*.mp4")).unlink()
-    assert len(list(make_videos(folder, "easy", 8, 0).rglob("*.mp4"))) == 8
+    assert len(list(_make_videos(folder, "easy", 8, 0).rglob("*.mp4"))) == 8
 
 
 def test_only_the_motion_benchmark(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from motionformer.experiments.lra import Example, Splits
-from motionformer.experiments.lra.examples import HASHED, fingerprint
+from motionformer.experiments.lra.examples import _HASHED, fingerprint
 from motionformer.experiments.lra.listops import LENGTHS, ListOps, make_listops, read_listops, write_listops
 from motionformer.experiments.lra.pathfinder import make_pathfinder
 
@@ -57,5 +57,5 @@ def test_a_large_split_is_not_read_through() -> None:
             return Example((np.array([1], np.int16),), 0)
 
     fingerprint(Splits(Many(), [Example((np.array([1], np.int16),), 0)], [Example((np.array([1], np.int16),), 0)]))
-    assert len(asked) == HASHED
+    assert len(asked) == _HASHED
     assert (asked[0], asked[-1]) == (0, 999_999)

@@ -10,16 +10,16 @@ import pytest
 from motionformer.errors import AnnotationError
 from motionformer.experiments.lra.examples import in_order
 from motionformer.experiments.lra.listops import (
+    _NUMBER,
+    _OPERATORS,
     LENGTHS,
-    NUMBER,
-    OPERATORS,
     ListOps,
-    draw_expression,
-    encode,
-    evaluate,
+    _draw_expression,
+    _encode,
+    _evaluate,
+    _read_tsv,
+    _to_pairs,
     read_listops,
-    read_tsv,
-    to_pairs,
     write_listops,
 )
 
@@ -29,7 +29,7 @@ HEAD = "Source\tTarget\n"
 def literal_value(words: list[str]) -> int:
     """The expression as a Python literal, evaluated by recursion."""
     text = " ".join(words)
-    for name in OPERATORS:
+    for name in _OPERATORS:
         text = text.replace(name + " ", f"('{name[1:]}', ")
     text = text.replace("]", ")").replace(" ", ", ").replace(",,", ",")
 
@@ -46,10 +46,10 @@ def literal_value(words: list[str]) -> int:
 
 
 def test_known_values() -> None:
-    assert evaluate(["[MAX", "2", "9", "[MIN", "4", "7", "]", "0", "]"]) == 9
-    assert evaluate(["[SM", "7", "8", "9", "]"]) == 4
-    assert evaluate(["[MED", "1", "2", "7", "8", "]"]) == 4  # 4.5 is cut, not rounded
-    assert evaluate(["5"]) == 5
+    assert _evaluate(["[MAX", "2", "9", "[MIN", "4", "7", "]", "0", "]"]) == 9
+    assert _evaluate(["[SM", "7", "8", "9", "]"]) == 4
+    assert _evaluate(["[MED", "1", "2", "7", "8", "]"]) == 4  # 4.5 is cut, not rounded
+    assert _evaluate(["5"]) == 5
 
 
 def test_values_equal_the_recursion_and_lengths_are_allowed() -> None:
@@ -57,16 +57,16 @@ def test_values_equal_the_recursion_and_lengths_are_allowed() -> None:
     for index in range(30):
         words = ListOps("train").words(index)
         assert LENGTHS[0] < len(words) < LENGTHS[1]
-        assert evaluate(words) == literal_value(words)
+        assert _evaluate(words) == literal_value(words)
         depth = deepest = 0
         for at, word in enumerate(words):
-            depth += (word in OPERATORS) - (word == "]")
+            depth += (word in _OPERATORS) - (word == "]")
             deepest = max(deepest, depth)
-            if word in OPERATORS:
+            if word in _OPERATORS:
                 operators.add(word)
                 assert 2 <= arguments(words, at) <= 10
         depths.append(deepest)
-    assert operators == set(OPERATORS)
+    assert operators == set(_OPERATORS)
     assert max(depths) == 9  # an operator stands above the tenth level, never on it
 
 
@@ -84,7 +84,7 @@ def arguments(words: list[str], at: int) -> int:
         if word == "]" and depth == 0:
             return count
         count += depth == 0
-        depth += (word in OPERATORS) - (word == "]")
+        depth += (word in _OPERATORS) - (word == "]")
     raise AssertionError("not closed")
 
 
@@ -96,7 +96,7 @@ def test_one_node_in_four_is_an_operator() -> None:
     for _ in range(4000):
         words: list[str] = []
         listops._extend(words, 9, rng)  # one level above the last: an operator has digits only
-        operators += words[0] in OPERATORS
+        operators += words[0] in _OPERATORS
         nodes += 1
     assert 0.22 < operators / nodes < 0.28
 
@@ -108,10 +108,10 @@ def test_an_example_depends_on_seed_split_and_number_only() -> None:
 
 
 def test_pairs_are_the_published_form() -> None:
-    assert to_pairs(["[MAX", "2", "9", "]"]) == "( ( ( [MAX 2 ) 9 ) ] )"
-    assert to_pairs(["[SM", "1", "[MIN", "2", "3", "]", "]"]) == "( ( ( [SM 1 ) ( ( ( [MIN 2 ) 3 ) ] ) ) ] )"
-    words = draw_expression(random.Random(1))
-    assert [word for word in to_pairs(words).split() if word not in "()"] == words
+    assert _to_pairs(["[MAX", "2", "9", "]"]) == "( ( ( [MAX 2 ) 9 ) ] )"
+    assert _to_pairs(["[SM", "1", "[MIN", "2", "3", "]", "]"]) == "( ( ( [SM 1 ) ( ( ( [MIN 2 ) 3 ) ] ) ) ] )"
+    words = _draw_expression(random.Random(1))
+    assert [word for word in _to_pairs(words).split() if word not in "()"] == words
 
 
 def test_several_processes_keep_the_order() -> None:
@@ -131,10 +131,10 @@ def test_written_files_hold_what_is_made(tmp_path: Path) -> None:
 
 
 def test_tokens_have_numbers_of_their_own_and_none_is_padding() -> None:
-    numbers = encode([*OPERATORS, "]", *"0123456789"]).tolist()
+    numbers = _encode([*_OPERATORS, "]", *"0123456789"]).tolist()
     assert len(set(numbers)) == 15
     assert 0 not in numbers
-    assert NUMBER["]"] in numbers
+    assert _NUMBER["]"] in numbers
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
     file = tmp_path / "basic_train.tsv"
     file.write_text(HEAD + "( [MAX 2 ) ] )\t2\n" + line + "\n")
     with pytest.raises(AnnotationError, match=reason) as caught:
-        read_tsv(file)
+        _read_tsv(file)
     assert caught.value.line == 3
 
 
@@ -159,16 +159,16 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     file = tmp_path / "basic_train.tsv"
     file.write_bytes(HEAD.encode() + b"( [MAX 2 ) ] )\t2\n( [MAX \xff ) ] )\t2\n")
     with pytest.raises(AnnotationError, match=r"not UTF-8 text .* at byte 7") as caught:
-        read_tsv(file)
+        _read_tsv(file)
     assert caught.value.line == 3
     file.write_text(HEAD, encoding="utf-16")
     with pytest.raises(AnnotationError, match="not UTF-8 text"):
-        read_tsv(file)
+        _read_tsv(file)
 
 
 def test_lines_may_end_in_any_system_s_way(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(HEAD.replace("\n", "\r\n").encode() + b"( [MAX 2 ) ] )\t2\r\n5\t5")
-    assert [example.label for example in read_tsv(tmp_path / "a.tsv")] == [2, 5]
+    assert [example.label for example in _read_tsv(tmp_path / "a.tsv")] == [2, 5]
 
 
 def test_missing_and_empty_files(tmp_path: Path) -> None:
@@ -176,4 +176,4 @@ def test_missing_and_empty_files(tmp_path: Path) -> None:
         read_listops(tmp_path)
     (tmp_path / "a.tsv").write_text(HEAD)
     with pytest.raises(AnnotationError, match="no example"):
-        read_tsv(tmp_path / "a.tsv")
+        _read_tsv(tmp_path / "a.tsv")

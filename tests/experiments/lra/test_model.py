@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from motionformer.experiments.lra import COMPARED, TASKS, Encoder, SequenceClassifier, encoder_macs, make_kernel
-from motionformer.experiments.lra.model import LENGTH, PUBLISHED, attention_macs, mean_of_real, training_bytes
+from motionformer.experiments.lra.model import _LENGTH, PUBLISHED, _attention_macs, _mean_of_real, _training_bytes
 
 
 @pytest.mark.parametrize("kernel", [*COMPARED, "orthoformer-8-segments", "exact-stored"])
@@ -39,7 +39,7 @@ def test_mean_of_real_equals_the_loop() -> None:
     x, mask = torch.randn(3, 7, 4), torch.rand(3, 7) > 0.4
     mask[:, 0] = True
     expected = torch.stack([row[real].mean(dim=0) for row, real in zip(x, mask, strict=True)])
-    torch.testing.assert_close(mean_of_real(x, mask), expected)
+    torch.testing.assert_close(_mean_of_real(x, mask), expected)
 
 
 def test_the_order_of_two_texts_matters_to_the_head_only() -> None:
@@ -96,13 +96,13 @@ def test_the_formula_equals_a_count_of_operators(kernel: str) -> None:
 
 def test_growth_is_linear_but_for_exact() -> None:
     for kernel in ("performer-256", "orthoformer-64", "orthoformer-64-improved"):
-        assert attention_macs(kernel, 2 * LENGTH) <= 2 * attention_macs(kernel, LENGTH)
-    assert attention_macs("exact", 2 * LENGTH) == 4 * attention_macs("exact", LENGTH)
+        assert _attention_macs(kernel, 2 * _LENGTH) <= 2 * _attention_macs(kernel, _LENGTH)
+    assert _attention_macs("exact", 2 * _LENGTH) == 4 * _attention_macs("exact", _LENGTH)
 
 
 def test_memory_holds_the_matrices_that_are_stored() -> None:
     """Two layers of two heads keep 1,024² weights and more each: at least 4 × 4 MB, and not a thousand times that."""
-    assert 16e6 < training_bytes("exact-stored", 1, 1024) < 16e9
+    assert 16e6 < _training_bytes("exact-stored", 1, 1024) < 16e9
 
 
 def test_the_tasks_are_the_published_ones() -> None:

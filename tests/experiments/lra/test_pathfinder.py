@@ -9,17 +9,17 @@ import pytest
 
 from motionformer.errors import AnnotationError
 from motionformer.experiments.lra.pathfinder import (
-    CLEARANCE,
-    CONTOUR_LENGTH,
-    DASH,
-    DISTRACTOR_LENGTH,
-    GAP,
-    NUM_DISTRACTORS,
-    PADDING,
-    SIZE,
+    _CLEARANCE,
+    _CONTOUR_LENGTH,
+    _DASH,
+    _DISTRACTOR_LENGTH,
+    _GAP,
+    _NUM_DISTRACTORS,
+    _PADDING,
+    _SIZE,
     Pathfinder,
+    _paint,
     draw_scene,
-    paint,
     read_pathfinder,
     write_pathfinder,
 )
@@ -30,7 +30,7 @@ def test_the_label_is_true_of_the_scene(joined: bool) -> None:
     for seed in range(4):
         contours, markers = draw_scene(joined, np.random.default_rng(seed))
         lengths = [len(contour) for contour in contours]
-        assert lengths == [CONTOUR_LENGTH] * 2 + [DISTRACTOR_LENGTH] * NUM_DISTRACTORS
+        assert lengths == [_CONTOUR_LENGTH] * 2 + [_DISTRACTOR_LENGTH] * _NUM_DISTRACTORS
         owners = [
             [i for i, c in enumerate(contours) if any(np.allclose(end, m) for end in (c[0, 0], c[-1, 1]))]
             for m in markers
@@ -43,10 +43,10 @@ def test_the_label_is_true_of_the_scene(joined: bool) -> None:
 def test_dashes_have_their_length_and_gap_and_contours_keep_apart() -> None:
     contours, _ = draw_scene(True, np.random.default_rng(5))
     for contour in contours:
-        np.testing.assert_allclose(np.linalg.norm(contour[:, 1] - contour[:, 0], axis=-1), DASH)
-        np.testing.assert_allclose(np.linalg.norm(contour[1:, 0] - contour[:-1, 1], axis=-1), GAP)
-        assert contour.min() >= PADDING
-        assert contour.max() <= SIZE - PADDING
+        np.testing.assert_allclose(np.linalg.norm(contour[:, 1] - contour[:, 0], axis=-1), _DASH)
+        np.testing.assert_allclose(np.linalg.norm(contour[1:, 0] - contour[:-1, 1], axis=-1), _GAP)
+        assert contour.min() >= _PADDING
+        assert contour.max() <= _SIZE - _PADDING
     for i, one in enumerate(contours):
         for other in contours[:i]:
             for a in one:
@@ -56,12 +56,12 @@ def test_dashes_have_their_length_and_gap_and_contours_keep_apart() -> None:
                         for s in (0, 0.5, 1)
                         for t in (0, 0.5, 1)
                     )
-                    assert nearest >= CLEARANCE - 1e-9
+                    assert nearest >= _CLEARANCE - 1e-9
 
 
 def test_paint_covers_what_a_dash_covers() -> None:
     """A level dash through pixel centres: those pixels are lit, two rows away nothing is."""
-    picture = paint([np.array([[[10.5, 8.5], [12.5, 8.5]]])], np.array([[25.0, 25.0], [28.0, 28.0]]))
+    picture = _paint([np.array([[[10.5, 8.5], [12.5, 8.5]]])], np.array([[25.0, 25.0], [28.0, 28.0]]))
     assert (picture[8, 10:13] == 255).all()
     assert (picture[10, :20] == 0).all()
     assert picture[25, 25] == 255
@@ -74,9 +74,9 @@ def test_an_example_depends_on_seed_split_and_number_only() -> None:
     assert (first == Pathfinder("val", 99).picture(3)[0]).all()
     assert (first != Pathfinder("train", 10).picture(3)[0]).any()
     tokens = Pathfinder("val", 10)[3].texts[0]
-    assert tokens.shape == (SIZE * SIZE,)
+    assert tokens.shape == (_SIZE * _SIZE,)
     assert tokens.min() == 1
-    assert (tokens.reshape(SIZE, SIZE) - 1 == first).all()
+    assert (tokens.reshape(_SIZE, _SIZE) - 1 == first).all()
 
 
 def test_written_files_hold_what_is_made(tmp_path: Path) -> None:
@@ -157,11 +157,11 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "train.npz", pictures=np.zeros((2, 16, 16), np.uint8), labels=np.zeros(2))
     with pytest.raises(AnnotationError, match=r"\(2, 16, 16\)"):
         read_pathfinder(tmp_path)
-    np.savez(tmp_path / "train.npz", pictures=np.zeros((SIZE, SIZE), np.uint8), labels=np.zeros(()))
+    np.savez(tmp_path / "train.npz", pictures=np.zeros((_SIZE, _SIZE), np.uint8), labels=np.zeros(()))
     with pytest.raises(AnnotationError, match=r"labels \(\)"):
         read_pathfinder(tmp_path)
     for split in ("train", "val", "test"):
-        np.savez(tmp_path / f"{split}.npz", pictures=np.zeros((0, SIZE, SIZE), np.uint8), labels=np.zeros(0))
+        np.savez(tmp_path / f"{split}.npz", pictures=np.zeros((0, _SIZE, _SIZE), np.uint8), labels=np.zeros(0))
     with pytest.raises(AnnotationError, match="gives 0 training"):
         read_pathfinder(tmp_path)
     (tmp_path / "metadata").mkdir()

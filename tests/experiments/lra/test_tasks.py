@@ -10,14 +10,14 @@ import torch
 from motionformer.errors import AnnotationError
 from motionformer.experiments.lra.examples import Example, Splits, collate, hold_out, spread, training_batches
 from motionformer.experiments.lra.tasks import (
-    AAN_FILES,
-    RECORD,
-    grey,
-    read_aan,
-    read_batch,
-    read_cifar,
-    read_imdb,
-    read_pairs,
+    _AAN_FILES,
+    _RECORD,
+    _grey,
+    _read_aan,
+    _read_batch,
+    _read_cifar,
+    _read_imdb,
+    _read_pairs,
 )
 
 
@@ -25,16 +25,16 @@ def test_grey_of_known_colours() -> None:
     pixels = np.zeros((3, 1024), np.uint8)
     pixels[:, 0] = 255
     pixels[0, 1], pixels[1, 2], pixels[2, 3] = 255, 255, 255
-    assert grey(pixels.reshape(-1))[:5].tolist() == [256, 77, 151, 30, 1]  # white, red, green, blue, black: and 1
+    assert _grey(pixels.reshape(-1))[:5].tolist() == [256, 77, 151, 30, 1]  # white, red, green, blue, black: and 1
 
 
 def test_cifar_records(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    records = rng.integers(0, 256, (20, RECORD), dtype=np.uint8)
+    records = rng.integers(0, 256, (20, _RECORD), dtype=np.uint8)
     records[:, 0] = np.arange(20) % 10
     records.tofile(tmp_path / "data_batch_1.bin")
     records[:3].tofile(tmp_path / "test_batch.bin")
-    splits = read_cifar(tmp_path)
+    splits = _read_cifar(tmp_path)
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [18, 2, 3]
     assert [splits.dev[i].label for i in range(2)] == [9, 9]
     assert splits.train[9].label == 0  # place 9 was set aside, place 10 follows
@@ -44,29 +44,29 @@ def test_cifar_records(tmp_path: Path) -> None:
 
 def test_broken_cifar(tmp_path: Path) -> None:
     with pytest.raises(AnnotationError, match="data_batch"):
-        read_cifar(tmp_path)
+        _read_cifar(tmp_path)
     file = tmp_path / "data_batch_1.bin"
-    file.write_bytes(bytes(RECORD + 5))
+    file.write_bytes(bytes(_RECORD + 5))
     with pytest.raises(AnnotationError, match="no multiple of 3,073"):
-        read_batch(file)
-    file.write_bytes(bytes(RECORD) + b"\x0b" + bytes(RECORD - 1))
+        _read_batch(file)
+    file.write_bytes(bytes(_RECORD) + b"\x0b" + bytes(_RECORD - 1))
     with pytest.raises(AnnotationError, match="picture 1 has label 11"):
-        read_batch(file)
+        _read_batch(file)
 
 
 def test_too_few_to_set_some_aside(tmp_path: Path) -> None:
-    records = np.zeros((9, RECORD), np.uint8)
+    records = np.zeros((9, _RECORD), np.uint8)
     for name in ("data_batch_1.bin", "test_batch.bin"):
         records.tofile(tmp_path / name)
     with pytest.raises(AnnotationError, match="gives 9 training, 0 development and 9 test examples") as caught:
-        read_cifar(tmp_path)
+        _read_cifar(tmp_path)
     assert caught.value.file == tmp_path
     assert "ten or more" in str(caught.value)
     for part in ("train/neg", "train/pos", "test/neg", "test/pos"):
         (tmp_path / part).mkdir(parents=True)
         (tmp_path / part / "0_1.txt").write_text("good")
     with pytest.raises(AnnotationError, match="gives 2 training, 0 development and 2 test examples"):
-        read_imdb(tmp_path)
+        _read_imdb(tmp_path)
 
 
 def test_no_split_is_empty() -> None:
@@ -83,23 +83,23 @@ def test_reviews(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             for i in range(count):
                 (folder / f"{i}_3.txt").write_bytes(f"{part} {name} {i} é".encode())
-    splits = read_imdb(tmp_path, length=14)
+    splits = _read_imdb(tmp_path, length=14)
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [18, 2, 4]
     assert {splits.dev[i].label for i in range(2)} == {0, 1}
     text = bytes((splits.test[2].texts[0] - 1).astype(np.uint8))
     assert text == "test pos 0 é".encode()[:14]
     (tmp_path / "aclImdb/train/neg/3_3.txt").write_bytes(b"")
     with pytest.raises(AnnotationError, match="is empty"):
-        read_imdb(tmp_path)
+        _read_imdb(tmp_path)
     with pytest.raises(AnnotationError, match="layout of aclImdb"):
-        read_imdb(tmp_path / "aclImdb" / "train")
+        _read_imdb(tmp_path / "aclImdb" / "train")
 
 
 def test_pairs_of_papers(tmp_path: Path) -> None:
     lines = '"1.0"\t"P1"\t"P2"\t"first text"\t"other"\n0\tP3\tP4\tabc\tde\n'
-    for name in AAN_FILES:
+    for name in _AAN_FILES:
         (tmp_path / name).write_text(lines)
-    splits = read_aan(tmp_path, length=5)
+    splits = _read_aan(tmp_path, length=5)
     example = splits.dev[0]
     assert example.label == 1
     assert [bytes((text - 1).astype(np.uint8)) for text in example.texts] == [b"first", b"other"]
@@ -116,7 +116,7 @@ def test_pairs_of_papers(tmp_path: Path) -> None:
 def test_a_wrong_pair_is_named(tmp_path: Path, line: str, reason: str) -> None:
     (tmp_path / "a.tsv").write_text("0\tP3\tP4\tabc\tde\n" + line + "\n")
     with pytest.raises(AnnotationError, match=reason) as caught:
-        read_pairs(tmp_path / "a.tsv")
+        _read_pairs(tmp_path / "a.tsv")
     assert caught.value.line == 2
 
 
@@ -128,7 +128,7 @@ def test_held_out_places_are_disjoint_and_complete() -> None:
 
 def test_training_order_is_complete_in_a_pass_and_can_be_entered_anywhere(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("".join(f"0\ta\tb\t{chr(65 + i)}\tx\n" for i in range(12)))
-    examples = read_pairs(tmp_path / "a.tsv")
+    examples = _read_pairs(tmp_path / "a.tsv")
 
     def seen(first: int, last: int, seed: int = 0) -> list[list[int]]:
         return [batch.tokens[:, 0, 0].tolist() for batch in training_batches(examples, 4, seed, first, last)]
@@ -141,10 +141,10 @@ def test_training_order_is_complete_in_a_pass_and_can_be_entered_anywhere(tmp_pa
 
 
 def test_the_real_files(shared: Path) -> None:
-    cifar = read_cifar(shared / "data/lra")
+    cifar = _read_cifar(shared / "data/lra")
     assert [len(part) for part in (cifar.train, cifar.dev, cifar.test)] == [9000, 1000, 2000]
     assert cifar.train[0].label == 6  # the first picture of CIFAR-10 is a frog
-    imdb = read_imdb(shared / "data/lra")
+    imdb = _read_imdb(shared / "data/lra")
     assert [len(part) for part in (imdb.train, imdb.dev, imdb.test)] == [900, 100, 500]
     assert sum(imdb.dev[i].label for i in range(100)) == 50
     assert max(len(imdb.train[i].texts[0]) for i in range(900)) == 4000

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -11,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from motionformer.errors import CheckpointError
+from motionformer.errors import CheckpointError, OutputError
 from motionformer.experiments.lra import Example, Run, SequenceClassifier, Splits, Task, train
 from motionformer.experiments.lra.examples import Picked
-from motionformer.experiments.lra.train import _State, accuracy
+from motionformer.experiments.lra.train import _accuracy, _State
 
 
 def counting_task(count: int, seed: int) -> list[Example]:
@@ -45,8 +47,8 @@ def test_it_learns_and_leaves_its_files(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "result.json").read_text())["test_accuracy"] == result.test_accuracy
     model = SequenceClassifier(TASK, RUN.kernel)
     model.load_state_dict(torch.load(tmp_path / "best.pt", weights_only=True)["model"])
-    assert accuracy(model, SPLITS.test, 16) == result.test_accuracy
-    assert accuracy(model, SPLITS.dev, 7) == result.dev_accuracy
+    assert _accuracy(model, SPLITS.test, 16) == result.test_accuracy
+    assert _accuracy(model, SPLITS.dev, 7) == result.dev_accuracy
 
 
 @pytest.mark.parametrize("stop_at", [15, 20])
@@ -72,7 +74,7 @@ def test_a_stopped_run_ends_like_one_that_was_not(tmp_path: Path, stop_at: int) 
 
 def test_sequences_at_a_time_change_no_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without dropout, whose draws follow the parts, one step on 16 sequences is the same in parts of 1, 3 and 16."""
-    monkeypatch.setattr("motionformer.experiments.lra.model.DROPOUT", 0.0)
+    monkeypatch.setattr("motionformer.experiments.lra.model._DROPOUT", 0.0)
     moments = []
     for at_a_time in (1, 3, 16):
         train(TASK, SPLITS, Run("counting", "exact", steps=1, at_a_time=at_a_time), tmp_path / str(at_a_time))
@@ -86,7 +88,7 @@ def test_sequences_at_a_time_change_no_gradient(tmp_path: Path, monkeypatch: pyt
 def test_other_parts_are_another_run(tmp_path: Path) -> None:
     """What is drawn differs, so a run does not go on with them."""
     train(TASK, SPLITS, replace(RUN, steps=2, evaluate_every=1), tmp_path)
-    with pytest.raises(CheckpointError, match="at_a_time None → 3"):
+    with pytest.raises(CheckpointError, match=r"at_a_time \(None there, 3 now\)"):
         train(TASK, SPLITS, replace(RUN, steps=2, evaluate_every=1, at_a_time=3), tmp_path)
 
 
@@ -97,6 +99,26 @@ def test_runs_from_before_a_setting_existed_go_on(tmp_path: Path) -> None:
     del last["run"]["at_a_time"]
     torch.save(last, tmp_path / "last.pt")
     assert train(TASK, SPLITS, run, tmp_path).best_step in (1, 2)
+
+
+def test_runs_of_0_1_resume(tmp_path: Path) -> None:
+    """Their setting is `attend`, as in names of the Performer's features; a finished one is not tested again."""
+    short = replace(RUN, kernel="performer-8", steps=2, evaluate_every=1)
+    done = train(TASK, SPLITS, short, tmp_path)
+    for file in (tmp_path / "last.pt", tmp_path / "best.pt"):
+        content = torch.load(file, weights_only=True)
+        content["model"] = {key.replace(".kernel.", ".attend."): value for key, value in content["model"].items()}
+        if "run" in content:
+            content["run"]["attend"] = content["run"].pop("kernel")
+        torch.save(content, file)
+    result = tmp_path / "result.json"
+    result.write_text(result.read_text().replace('"kernel"', '"attend"'))
+    with pytest.warns(FutureWarning, match="`attend` is deprecated and will be removed in 0.3; use `kernel`"):
+        assert train(TASK, SPLITS, short, tmp_path) == done
+    assert '"attend"' in result.read_text()
+    result.unlink()
+    with pytest.warns(FutureWarning, match="`attend` is deprecated"):
+        assert train(TASK, SPLITS, short, tmp_path) == done
 
 
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
@@ -112,7 +134,7 @@ def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
 def test_another_run_is_not_continued(tmp_path: Path) -> None:
     short = replace(RUN, steps=2, evaluate_every=1)
     train(TASK, SPLITS, short, tmp_path)
-    with pytest.raises(CheckpointError, match=r"kernel orthoformer-4 → exact"):
+    with pytest.raises(CheckpointError, match=r"kernel \(.orthoformer-4. there, .exact. now\)"):
         train(TASK, SPLITS, replace(short, kernel="exact"), tmp_path)
     (tmp_path / "last.pt").write_bytes(b"cut")
     with pytest.raises(CheckpointError, match="cannot be read"):
@@ -127,7 +149,9 @@ def test_other_data_are_not_continued(tmp_path: Path) -> None:
         ("dev", replace(SPLITS, dev=counting_task(41, 1))),
         ("test", replace(SPLITS, test=counting_task(40, 3))),
     ):
-        with pytest.raises(CheckpointError, match=rf"another run \({name} data \d+ examples .* → \d+ examples \S+\)\."):
+        with pytest.raises(
+            CheckpointError, match=rf"another run: {name} data \(.\d+ examples .* there, .\d+ examples \S+ now\)\."
+        ):
             train(TASK, others, short, tmp_path)
     assert json.loads((tmp_path / "result.json").read_text())["test_accuracy"] == done.test_accuracy
     same = Splits(*(Picked(list(part), range(len(part))) for part in (SPLITS.train, SPLITS.dev, SPLITS.test)))
@@ -152,7 +176,7 @@ def test_a_finished_run_is_not_tested_again(tmp_path: Path, monkeypatch: pytest.
         tests.append(words[1])
         return done.test_accuracy
 
-    monkeypatch.setattr(import_module("motionformer.experiments.lra.train"), "accuracy", count)
+    monkeypatch.setattr(import_module("motionformer.experiments.lra.train"), "_accuracy", count)
     assert train(TASK, SPLITS, short, tmp_path) == done
     assert tests == []
     file = tmp_path / "result.json"
@@ -221,3 +245,16 @@ def test_settings_come_from_the_task_in_the_same_proportion() -> None:
     assert RUN.complete(TASK).steps == 40
     assert RUN.complete(TASK).warmup == 8
     assert replace(RUN, steps=10).complete(TASK).warmup == 2
+
+
+def test_a_folder_in_use_is_not_trained_in(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from motionformer.runs import lock_folder\n"
+    code += "with lock_folder(pathlib.Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(OutputError, match="another process is training here"):
+            train(TASK, SPLITS, replace(RUN, steps=1), tmp_path)
+        other.communicate()
+    assert not (tmp_path / "last.pt").exists()

@@ -13,7 +13,7 @@ from motionformer.errors import RecipeError, TrainingError
 from motionformer.experiments.tables import EXPERIMENTS, Experiment, Row
 from motionformer.experiments.tables.jobs import choose_rows, make_recipe, plan_jobs
 from motionformer.experiments.tables.outcome import Outcome, Request
-from motionformer.experiments.tables.studies import STUDIES, run_experiment
+from motionformer.experiments.tables.studies import _STUDIES, run_experiment
 from motionformer.training.model import build_config
 
 SMALL = ("data.train_clips=16", "data.val_clips=8", "data.workers=0", "epochs=1", "schedule.warmup=0", "global_batch=8")
@@ -81,7 +81,7 @@ def test_every_experiment_has_the_threads_asked_for(name: str, tmp_path: Path, m
         return Outcome(name, "cpu", "", f"{torch.get_num_threads()} of {request.threads}", ())
 
     monkeypatch.setattr("motionformer.experiments.tables.studies.train_table", count)
-    monkeypatch.setattr("motionformer.experiments.tables.studies.STUDIES", dict.fromkeys(STUDIES, count))
+    monkeypatch.setattr("motionformer.experiments.tables.studies._STUDIES", dict.fromkeys(_STUDIES, count))
     before = torch.get_num_threads()
     try:
         told = run_experiment(EXPERIMENTS[name], Request(tmp_path, threads=before + 1)).about

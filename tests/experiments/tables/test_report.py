@@ -9,10 +9,10 @@ from motionformer.errors import RecipeError
 from motionformer.experiments.tables import EXPERIMENTS
 from motionformer.experiments.tables.outcome import Line, Outcome, read_outcome
 from motionformer.experiments.tables.report import (
+    _make_page,
+    _to_card,
     draw,
-    make_page,
     read_outcomes,
-    to_card,
     to_markdown,
     write_outcome,
     write_page,
@@ -60,7 +60,7 @@ def test_groups_are_tables_of_their_own() -> None:
 
 
 def test_the_card_says_what_was_run_and_what_the_original_needs() -> None:
-    card = to_card(EXPERIMENTS["t4"], SEEDS)
+    card = _to_card(EXPERIMENTS["t4"], SEEDS)
     assert "`a command`" in card
     assert "What was run: 2 steps" in card
     assert "The original needs: K400, SSv2" in card
@@ -97,7 +97,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_the_page_is_what_the_outcomes_say() -> None:
     """Made again from `docs/results`: `motionformer reproduce --page docs`."""
-    assert (DOCS / "reproduction.md").read_text(encoding="utf-8") == make_page(read_outcomes(DOCS / "results"))
+    assert (DOCS / "reproduction.md").read_text(encoding="utf-8") == _make_page(read_outcomes(DOCS / "results"))
 
 
 def test_the_page_shows_figures_and_what_was_not_run() -> None:
@@ -115,7 +115,7 @@ def test_the_page_shows_figures_and_what_was_not_run() -> None:
         ),
         data="g",
     )
-    page = make_page([here, real])
+    page = _make_page([here, real])
     paper = "K400 79.2 % top-1, 94.2 % top-5; SSv2 64.0 % top-1, 88.4 % top-5"
     assert "| | paper | motion benchmark | g |" in page
     assert f"| joint | {paper} | 60.0 ± 14.1 (50.0, 70.0) | 80.0 |" in page
@@ -134,6 +134,6 @@ def test_a_page_of_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_studies_have_a_table_for_each_group() -> None:
     lines = (Line("copied", (31.9,), group="J&F"), Line("copied", (35.7,), group="J"))
-    page = make_page([Outcome("a6", "cpu", "c", "six", lines, "%", "davis")])
+    page = _make_page([Outcome("a6", "cpu", "c", "six", lines, "%", "davis")])
     assert "| | davis, J&F, % |\n|---|---|\n| copied | 31.9 |" in page
     assert "| | davis, J, % |\n|---|---|\n| copied | 35.7 |" in page

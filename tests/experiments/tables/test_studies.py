@@ -15,7 +15,7 @@ from motionformer.errors import CheckpointError, RecipeError
 from motionformer.experiments.davis import Sequence, find_sequences
 from motionformer.experiments.davis import evaluate as davis_evaluate
 from motionformer.experiments.tables import EXPERIMENTS
-from motionformer.experiments.tables.davis import make_discs
+from motionformer.experiments.tables.davis import _make_discs
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, by_group
 from motionformer.experiments.tables.report import read_outcomes, write_outcome
 from motionformer.experiments.tables.studies import run_experiment
@@ -73,7 +73,7 @@ def test_a3_a_better_trajectory_model_is_a_gain(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.experiments.tables.studies.CLIPS", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.studies._CLIPS", 8)
     outcome = run("a4", tmp_path, *SMALL, "engine.devices=1", rows="t")  # trajectory, joint
     each = ("", ", untrained", ", mean of the map")
     wanted = [f"{scheme}{of}" for scheme in ("trajectory", "joint") for of in each]
@@ -99,7 +99,7 @@ def test_a5_counts_as_published(tmp_path: Path) -> None:
 
 
 def test_a6_discs_are_a_davis_folder_with_true_masks(tmp_path: Path) -> None:
-    sequences = find_sequences(make_discs(tmp_path))
+    sequences = find_sequences(_make_discs(tmp_path))
     assert len(sequences) == 4
     with open_video(sequences[0].folder) as video:
         first = video.read([0, 1]).float()
@@ -110,8 +110,8 @@ def test_a6_discs_are_a_davis_folder_with_true_masks(tmp_path: Path) -> None:
 
 
 def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.experiments.tables.davis.SEQUENCES", 1)
-    monkeypatch.setattr("motionformer.experiments.tables.davis.FRAMES", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.davis._SEQUENCES", 1)
+    monkeypatch.setattr("motionformer.experiments.tables.davis._FRAMES", 8)
     weights = tmp_path / "image.safetensors"
     save_file(timm_weights(), weights)
     changes = (f"weights={weights}", "middle=96", "full=128")
@@ -137,8 +137,8 @@ def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a6_does_not_compute_a_row_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.experiments.tables.davis.SEQUENCES", 1)
-    data, out = make_discs(tmp_path / "discs"), tmp_path / "out"
+    monkeypatch.setattr("motionformer.experiments.tables.davis._SEQUENCES", 1)
+    data, out = _make_discs(tmp_path / "discs"), tmp_path / "out"
     computed: list[str] = []
 
     def follow(sequences: list[Sequence], tracker: Tracker) -> Iterator[object]:
@@ -165,8 +165,8 @@ def test_a6_refuses_heights_without_a_token(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RecipeError, match="small=4: a height is 16 pixels or more"):
         run("a6", tmp_path, "small=4")
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr("motionformer.experiments.tables.davis.MIN_HEIGHT", 1)
-    monkeypatch.setattr("motionformer.experiments.tables.davis.SEQUENCES", 1)
+    monkeypatch.setattr("motionformer.experiments.tables.davis._MIN_HEIGHT", 1)
+    monkeypatch.setattr("motionformer.experiments.tables.davis._SEQUENCES", 1)
     with pytest.raises(RecipeError, match=r"a frame a token or more: not .*4 px"):
         run("a6", tmp_path, "small=4", rows="motion-tiny")
 
@@ -269,7 +269,7 @@ def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a4_collects_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and seeds without a finished run are left out; a run that was killed is not read."""
-    monkeypatch.setattr("motionformer.experiments.tables.studies.CLIPS", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.studies._CLIPS", 8)
     folder = tmp_path / "runs/motion-easy/seed-1"
     load_model("motion-tiny").save_pretrained(folder / "model")
     (folder / "card.json").write_text("{}")

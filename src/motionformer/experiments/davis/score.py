@@ -25,21 +25,21 @@ def jaccard(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"]) -> float
     return int((predicted & truth).sum()) / union if union else 1.0
 
 
-TOLERANCE = 0.008
+_TOLERANCE = 0.008
 
 
-def boundary_f(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"], tolerance: float = TOLERANCE) -> float:
+def boundary_f(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"], tolerance: float = _TOLERANCE) -> float:
     """F, the boundary measure: the harmonic mean of precision and recall of outline pixels (Martin et al., 2004).
 
     A pixel is right if the other outline comes within `tolerance`, a share of the diagonal rounded up to whole pixels.
     """
     radius = math.ceil(tolerance * math.hypot(*truth.shape))
     found, wanted = outline(predicted), outline(truth)
-    precision, recall = share_near(found, wanted, radius), share_near(wanted, found, radius)
+    precision, recall = _share_near(found, wanted, radius), _share_near(wanted, found, radius)
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def share_near(outline: Bool[Tensor, "H W"], other: Bool[Tensor, "H W"], radius: int) -> float:
+def _share_near(outline: Bool[Tensor, "H W"], other: Bool[Tensor, "H W"], radius: int) -> float:
     """The share of `outline` with a pixel of `other` within `radius`; an outline without pixels is all right.
 
     The same as covering `other` with discs, for the outline's pixels only, which are few: a disc is a stack of
@@ -133,12 +133,12 @@ def score_sequence(
     if any(len(values) < 3 for values in region.values()):
         raise MaskError(f"{name}: a sequence is scored without its first and last frame, so it needs three or more.")
     return [
-        ObjectScore(name, number, len(values), summarise(values[1:-1]), summarise(contour[number][1:-1]))
+        ObjectScore(name, number, len(values), _summarise(values[1:-1]), _summarise(contour[number][1:-1]))
         for number, values in region.items()
     ]
 
 
-def summarise(values: Sequence[float]) -> Statistics:
+def _summarise(values: Sequence[float]) -> Statistics:
     """Mean, recall and decay of one measure over frames.
 
     Quarters share their border frames: they reach from frame 1 to N in four equal steps, borders rounded half up.

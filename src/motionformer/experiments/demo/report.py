@@ -26,9 +26,9 @@ from motionformer.training.recipe import Recipe
 from motionformer.training.run import TrainingResult, validation_intervals
 from motionformer.video import open_video
 
-NUM_EXAMPLES = 8
-NUM_FILMSTRIPS = 3
-MARGIN = 0.15  # of the frame: about the radius of a disc
+_NUM_EXAMPLES = 8
+_NUM_FILMSTRIPS = 3
+_MARGIN = 0.15  # of the frame: about the radius of a disc
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ def write_report(file: Path, model: Motionformer, facts: Facts) -> Path:
     text = page.get_template("report.html.j2").render(
         facts=facts,
         task=facts.summary["tasks"][SINGLE],
-        curves=draw_curves(facts.run.folder / "metrics.csv"),
-        confusion=svg(draw_confusion(confusion(facts.results), facts.results.header.class_names[SINGLE])),
-        examples=show_examples(facts.results),
-        filmstrips=show_filmstrips(model, facts),
+        curves=_draw_curves(facts.run.folder / "metrics.csv"),
+        confusion=_svg(draw_confusion(confusion(facts.results), facts.results.header.class_names[SINGLE])),
+        examples=_show_examples(facts.results),
+        filmstrips=_show_filmstrips(model, facts),
         one_video=min(facts.videos.rglob("*.mp4")),
         machine=facts.run.card["machine"],
         software=facts.run.card["software"],
@@ -66,7 +66,7 @@ def write_report(file: Path, model: Motionformer, facts: Facts) -> Path:
     return file
 
 
-def show_examples(results: Results) -> list[dict[str, Any]]:
+def _show_examples(results: Results) -> list[dict[str, Any]]:
     """Some videos with their predictions: one a class, those that went wrong before the others."""
     names = results.header.class_names[SINGLE]
     scores, labels = results.averaged(SINGLE), results.labels[SINGLE]
@@ -76,21 +76,21 @@ def show_examples(results: Results) -> list[dict[str, Any]]:
         chosen.setdefault(int(labels[i]), int(i))
     return [
         {
-            "picture": gif(_frames(results.paths[i])),
+            "picture": _gif(_frames(results.paths[i])),
             "id": results.ids[i],
             "truth": names[labels[i]],
             "top": [(names[k], float(scores[i][k])) for k in scores[i].argsort()[::-1][:3]],
             "right": scores[i].argmax() == labels[i],
         }
-        for i in sorted(chosen.values())[:NUM_EXAMPLES]
+        for i in sorted(chosen.values())[:_NUM_EXAMPLES]
     ]
 
 
-def show_filmstrips(model: Motionformer, facts: Facts) -> list[dict[str, str]]:
+def _show_filmstrips(model: Motionformer, facts: Facts) -> list[dict[str, str]]:
     """Where the patch on the disc looks, frame by frame, beside where the disc was; mean of all layers and heads."""
     shown = []
     every = (facts.clips[i] for i in range(len(facts.clips)))
-    for clip in islice(filter(_stays_inside, every), NUM_FILMSTRIPS):
+    for clip in islice(filter(_stays_inside, every), _NUM_FILMSTRIPS):
         found = trace(model, clip, layer="mean", name=facts.recipe.name)
         shown.append({"title": facts.clips.classes[clip.label], "picture": _png(found.to_png())})
     return shown
@@ -100,11 +100,11 @@ def _stays_inside(clip: MotionClip) -> bool:
     """Whether the disc never crosses the border, where one part of it is far from the other."""
     steps = clip.path.diff(dim=0).abs()
     edge = clip.path / clip.frames.shape[1]
-    return bool(steps.max() < clip.frames.shape[1] / 2 and edge.min() > MARGIN and edge.max() < 1 - MARGIN)
+    return bool(steps.max() < clip.frames.shape[1] / 2 and edge.min() > _MARGIN and edge.max() < 1 - _MARGIN)
 
 
 def _png(content: bytes) -> str:
-    return data_address(content, "image/png")
+    return _data_address(content, "image/png")
 
 
 def _frames(path: str) -> Any:
@@ -112,20 +112,20 @@ def _frames(path: str) -> Any:
         return video.read(range(video.metadata.num_frames)).numpy()
 
 
-INK, BLUE, ORANGE = "#33404d", "#2563a8", "#c2571a"
+_INK, _BLUE, _ORANGE = "#33404d", "#2563a8", "#c2571a"
 
 
-def draw_curves(metrics: Path) -> str:
+def _draw_curves(metrics: Path) -> str:
     """Loss of every logged step, and accuracy on held-out clips, from a run's `metrics.csv`."""
     with metrics.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     figure = Figure(figsize=(9.0, 3.0), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _curve(left, rows, "train/loss", BLUE, 1.0)
+    _curve(left, rows, "train/loss", _BLUE, 1.0)
     left.set(xlabel="step", title="loss, training")
-    _curve(right, rows, "val/top1", ORANGE, 100.0, marker="o")
+    _curve(right, rows, "val/top1", _ORANGE, 100.0, marker="o")
     right.set(xlabel="step", title="top-1 on held-out clips, %", ylim=(0, 101))
-    return svg(figure)
+    return _svg(figure)
 
 
 def _curve(axes: object, rows: list[dict[str, str]], name: str, colour: str, scale: float, marker: str = "") -> None:
@@ -136,7 +136,7 @@ def _curve(axes: object, rows: list[dict[str, str]], name: str, colour: str, sca
         axes.spines[side].set_visible(False)  # type: ignore[attr-defined]
 
 
-def svg(figure: Figure) -> str:
+def _svg(figure: Figure) -> str:
     """The drawing without the XML declaration, which has no place inside a page."""
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
@@ -144,13 +144,13 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def gif(frames: UInt8[np.ndarray, "t H W 3"], scale: int = 3, milliseconds: int = 120) -> str:
+def _gif(frames: UInt8[np.ndarray, "t H W 3"], scale: int = 3, milliseconds: int = 120) -> str:
     """The frames as a looping picture, enlarged without blur, as a data address."""
     out = io.BytesIO()
     first, *others = (Image.fromarray(f.repeat(scale, axis=0).repeat(scale, axis=1)) for f in frames)
     first.save(out, "GIF", save_all=True, append_images=others, duration=milliseconds, loop=0)
-    return data_address(out.getvalue(), "image/gif")
+    return _data_address(out.getvalue(), "image/gif")
 
 
-def data_address(content: bytes, kind: str) -> str:
+def _data_address(content: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
 @runtime_checkable
 class Examples(Protocol):
-    """Anything with a length that gives an `Example` by place: a list, or a class that makes them when asked."""
+    """Anything with a length that gives an `Example` by index: a list, or a class that generates them on demand."""
 
     def __len__(self) -> int: ...
 
@@ -85,24 +85,24 @@ def collate(examples: Sequence[Example]) -> Batch:
     longest = max(1, *(len(text) for example in examples for text in example.texts))
     tokens = torch.zeros(len(examples), len(examples[0].texts), longest, dtype=torch.int64)
     for row, example in enumerate(examples):
-        for place, text in enumerate(example.texts):
-            tokens[row, place, : len(text)] = torch.from_numpy(text.astype(np.int64))
+        for column, text in enumerate(example.texts):
+            tokens[row, column, : len(text)] = torch.from_numpy(text.astype(np.int64))
     return Batch(tokens, tokens != 0, torch.tensor([example.label for example in examples]))
 
 
 def training_batches(examples: Examples, batch: int, seed: int, first_step: int, last_step: int) -> Iterator[Batch]:
     """Batches of steps `first_step` … `last_step` − 1: shuffled passes that depend on the seed and the pass alone.
 
-    A run that is resumed at a step so gets the batches it would have got.
+    A run that is resumed at a step gets the same batches.
     """
     batch = min(batch, len(examples))
     in_a_pass = len(examples) // batch
     order: NDArray[np.int64] | None = None
     for step in range(first_step, last_step):
-        turn, place = divmod(step, in_a_pass)
-        if order is None or place == 0:
-            order = np.random.default_rng((seed, turn)).permutation(len(examples))
-        yield collate([examples[int(i)] for i in order[place * batch : (place + 1) * batch]])
+        epoch, index = divmod(step, in_a_pass)
+        if order is None or index == 0:
+            order = np.random.default_rng((seed, epoch)).permutation(len(examples))
+        yield collate([examples[int(i)] for i in order[index * batch : (index + 1) * batch]])
 
 
 def every_batch(examples: Examples, batch: int) -> Iterator[Batch]:
@@ -117,16 +117,16 @@ def hold_out(count: int, every: int = 10) -> tuple[list[int], list[int]]:
 
 
 class Picked:
-    """Some of a sequence's examples, by place, made only when asked for."""
+    """Some of a sequence's examples, by index, generated on demand."""
 
-    def __init__(self, examples: Examples, places: Sequence[int]) -> None:
-        self.examples, self.places = examples, places
+    def __init__(self, examples: Examples, indices: Sequence[int]) -> None:
+        self.examples, self.indices = examples, indices
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
     def __getitem__(self, index: int) -> Example:
-        return self.examples[self.places[index]]
+        return self.examples[self.indices[index]]
 
 
 def spread(examples: Examples, count: int) -> Examples:
@@ -140,13 +140,13 @@ def as_bytes(text: bytes, length: int) -> Tokens:
     return np.frombuffer(text[:length], np.uint8).astype(np.int16) + 1
 
 
-HASHED = 64
+_HASHED = 64
 """Examples of a split that are hashed, from the first to the last at equal distances."""
 
 
 @runtime_checkable
-class Made(Protocol):
-    """Examples that are made when asked for."""
+class _Generated(Protocol):
+    """Examples that are generated on demand."""
 
     @property
     def recipe(self) -> str:
@@ -155,23 +155,23 @@ class Made(Protocol):
 
 def fingerprint(splits: Splits) -> dict[str, str]:
     parts = {"train data": splits.train, "dev data": splits.dev, "test data": splits.test}
-    return {name: part.recipe if isinstance(part, Made) else _hash(part) for name, part in parts.items()}
+    return {name: part.recipe if isinstance(part, _Generated) else _hash(part) for name, part in parts.items()}
 
 
 def _hash(examples: Examples) -> str:
     digest = sha256()
-    for place in np.linspace(0, len(examples) - 1, min(HASHED, len(examples))).astype(int).tolist():
-        texts, label = examples[place]
+    for index in np.linspace(0, len(examples) - 1, min(_HASHED, len(examples))).astype(int).tolist():
+        texts, label = examples[index]
         digest.update(f"{label} {[len(text) for text in texts]}".encode())
         for text in texts:
             digest.update(text.astype("<i2").tobytes())
     return f"{len(examples)} examples ({digest.hexdigest()[:12]})"
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def in_order(make: Callable[[int], T], count: int, workers: int) -> Iterator[T]:
+def in_order(make: Callable[[int], _T], count: int, workers: int) -> Iterator[_T]:
     """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
     if workers == 1:
         yield from map(make, range(count))

@@ -15,22 +15,22 @@ import numpy as np
 from motionformer.errors import AnnotationError
 from motionformer.experiments.lra.examples import Example, Splits, Tokens, check_index, count_examples, in_order
 
-OPERATORS: dict[str, Callable[[list[int]], int]] = {
+_OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
     "[MED": lambda values: int(statistics.median(values)),
     "[SM": lambda values: sum(values) % 10,
 }
-CLOSE = "]"
-VOCABULARY = ("(padding)", *OPERATORS, CLOSE, *"0123456789")
-NUMBER = {word: number for number, word in enumerate(VOCABULARY)}
-MAX_DEPTH = 10
-MAX_ARGUMENTS = 10
-OPERATOR_PROBABILITY = 0.25
+_CLOSE = "]"
+VOCABULARY = ("(padding)", *_OPERATORS, _CLOSE, *"0123456789")
+_NUMBER = {word: number for number, word in enumerate(VOCABULARY)}
+_MAX_DEPTH = 10
+_MAX_ARGUMENTS = 10
+_OPERATOR_PROBABILITY = 0.25
 Lengths = tuple[int, int]
 LENGTHS: Lengths = (500, 2000)
 """Made expressions are longer than the first and shorter than the second, in tokens."""
-MAX_LENGTH = LENGTHS[1]
+_MAX_LENGTH = LENGTHS[1]
 """What the model has places for."""
 SPLITS = {"train": 96_000, "val": 2_000, "test": 2_000}
 FILES = {split: f"basic_{split}.tsv" for split in SPLITS}
@@ -54,11 +54,11 @@ class ListOps:
     def words(self, index: int) -> list[str]:
         """The expression, token by token."""
         check_index(index, self.count)
-        return draw_expression(random.Random(f"listops {self.seed} {self.split} {index}"), self.lengths)
+        return _draw_expression(random.Random(f"listops {self.seed} {self.split} {index}"), self.lengths)
 
     def __getitem__(self, index: int) -> Example:
         words = self.words(index)
-        return Example((encode(words),), evaluate(words))
+        return Example((_encode(words),), _evaluate(words))
 
 
 def make_listops(seed: int = 0, lengths: Lengths = LENGTHS) -> Splits:
@@ -69,10 +69,10 @@ def make_listops(seed: int = 0, lengths: Lengths = LENGTHS) -> Splits:
 def check_lengths(lengths: Lengths) -> Lengths:
     """`lengths`, if expressions of that many tokens are neither too alike nor too rare to be a data set."""
     shortest, longest = lengths
-    if shortest < 50 or not 1.2 * shortest <= longest <= MAX_LENGTH:
+    if shortest < 50 or not 1.2 * shortest <= longest <= _MAX_LENGTH:
         raise ValueError(
             f"expressions of more than {shortest} and fewer than {longest} tokens cannot be made: the first is 50 or "
-            f"more, the second at least 1.2 times the first and at most {MAX_LENGTH}."
+            f"more, the second at least 1.2 times the first and at most {_MAX_LENGTH}."
         )
     return lengths
 
@@ -91,7 +91,7 @@ def write_listops(
         with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write("Source\tTarget\n")
             for words in in_order(ListOps(split, count, seed, lengths).words, count, workers):
-                file.write(f"{to_pairs(words)}\t{evaluate(words)}\n")
+                file.write(f"{_to_pairs(words)}\t{_evaluate(words)}\n")
                 done += 1
                 yield done
     for split in counts:
@@ -100,10 +100,10 @@ def write_listops(
 
 def read_listops(folder: Path) -> Splits:
     """The three files of a folder, as published or as written here."""
-    return Splits(*(read_tsv(folder / name) for name in FILES.values()), folder=folder)
+    return Splits(*(_read_tsv(folder / name) for name in FILES.values()), folder=folder)
 
 
-def read_tsv(file: Path) -> list[Example]:
+def _read_tsv(file: Path) -> list[Example]:
     """The examples of one file. The published ones have expressions of up to 2,000 tokens; longer ones are refused."""
     if not file.is_file():
         raise AnnotationError("there is no such file; `motionformer lra make listops` writes one", file)
@@ -132,48 +132,48 @@ def _decode(line: bytes, file: Path, number: int) -> str:
 
 def _read_line(source: str, target: str, file: Path, number: int) -> Example:
     words = [word for word in source.split() if word not in ("(", ")")]
-    unknown = next((word for word in words if word not in NUMBER or word == VOCABULARY[0]), None)
+    unknown = next((word for word in words if word not in _NUMBER or word == VOCABULARY[0]), None)
     if unknown is not None:
         raise AnnotationError(f"{unknown!r} is no ListOps token: {', '.join(VOCABULARY[1:])}", file, number)
     if not target.isdecimal() or int(target) > 9:
         raise AnnotationError(f"the target is a digit after a tab, not {target!r}", file, number)
-    if not 0 < len(words) <= MAX_LENGTH:
-        raise AnnotationError(f"the expression has {len(words)} tokens; 1 to {MAX_LENGTH} are expected", file, number)
-    return Example((encode(words),), int(target))
+    if not 0 < len(words) <= _MAX_LENGTH:
+        raise AnnotationError(f"the expression has {len(words)} tokens; 1 to {_MAX_LENGTH} are expected", file, number)
+    return Example((_encode(words),), int(target))
 
 
-def encode(words: Sequence[str]) -> Tokens:
-    return np.array([NUMBER[word] for word in words], dtype=np.int16)
+def _encode(words: Sequence[str]) -> Tokens:
+    return np.array([_NUMBER[word] for word in words], dtype=np.int16)
 
 
-def evaluate(words: Sequence[str]) -> int:
+def _evaluate(words: Sequence[str]) -> int:
     """The value of an expression."""
     stack: list[list[int]] = [[]]
     operators: list[str] = []
     for word in words:
-        if word in OPERATORS:
+        if word in _OPERATORS:
             operators.append(word)
             stack.append([])
-        elif word == CLOSE:
+        elif word == _CLOSE:
             values = stack.pop()
-            stack[-1].append(OPERATORS[operators.pop()](values))
+            stack[-1].append(_OPERATORS[operators.pop()](values))
         else:
             stack[-1].append(int(word))
     (value,) = stack[0]
     return value
 
 
-def to_pairs(words: Sequence[str]) -> str:
+def _to_pairs(words: Sequence[str]) -> str:
     """The published way to write an expression: `[MAX 2 9 ]` is `( ( ( [MAX 2 ) 9 ) ] )`."""
     stack: list[str] = []
     open_lists: list[str] = []
     for word in words:
-        if word in OPERATORS:
+        if word in _OPERATORS:
             open_lists.append(word)
             continue
         whole = word
-        if word == CLOSE:
-            whole = f"( {open_lists.pop()} {CLOSE} )"
+        if word == _CLOSE:
+            whole = f"( {open_lists.pop()} {_CLOSE} )"
         if open_lists:
             open_lists[-1] = f"( {open_lists[-1]} {whole} )"
         else:
@@ -181,7 +181,7 @@ def to_pairs(words: Sequence[str]) -> str:
     return " ".join(stack)
 
 
-def draw_expression(rng: random.Random, lengths: Lengths = LENGTHS) -> list[str]:
+def _draw_expression(rng: random.Random, lengths: Lengths = LENGTHS) -> list[str]:
     """One expression of an allowed length: drawn again and again until the length fits, as published."""
     shortest, longest = lengths
     while True:
@@ -191,13 +191,13 @@ def draw_expression(rng: random.Random, lengths: Lengths = LENGTHS) -> list[str]
             return words
 
 
-def _extend(words: list[str], depth: int, rng: random.Random, longest: int = MAX_LENGTH) -> None:
+def _extend(words: list[str], depth: int, rng: random.Random, longest: int = _MAX_LENGTH) -> None:
     if len(words) >= longest:  # too long already, whatever follows
         return
-    if depth >= MAX_DEPTH or rng.random() >= OPERATOR_PROBABILITY:
+    if depth >= _MAX_DEPTH or rng.random() >= _OPERATOR_PROBABILITY:
         words.append(str(int(10 * rng.random())))
         return
-    words.append(list(OPERATORS)[int(len(OPERATORS) * rng.random())])
-    for _ in range(2 + int((MAX_ARGUMENTS - 1) * rng.random())):
+    words.append(list(_OPERATORS)[int(len(_OPERATORS) * rng.random())])
+    for _ in range(2 + int((_MAX_ARGUMENTS - 1) * rng.random())):
         _extend(words, depth + 1, rng, longest)
-    words.append(CLOSE)
+    words.append(_CLOSE)

@@ -26,22 +26,22 @@ from motionformer.experiments.lra.tasks import Task
 from motionformer.models.block import MLP
 from motionformer.models.costs import step_peak
 
-DIM, NUM_HEADS, HIDDEN, DEPTH = 64, 2, 128, 2
-DROPOUT = 0.1
+DIM, _NUM_HEADS, _HIDDEN, _DEPTH = 64, 2, 128, 2
+_DROPOUT = 0.1
 
 
-class Layer(nn.Module):
+class _Layer(nn.Module):
     """Pre-norm attention and MLP; masked."""
 
     def __init__(
-        self, kernel: AttentionKernel, dim: int = DIM, num_heads: int = NUM_HEADS, hidden: int = HIDDEN
+        self, kernel: AttentionKernel, dim: int = DIM, num_heads: int = _NUM_HEADS, hidden: int = _HIDDEN
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
         self.attn = JointAttention(dim, num_heads, kernel=kernel)
         self.norm2 = nn.LayerNorm(dim)
-        self.mlp = MLP(dim, hidden, DROPOUT)
-        self.dropout = nn.Dropout(DROPOUT)
+        self.mlp = MLP(dim, hidden, _DROPOUT)
+        self.dropout = nn.Dropout(_DROPOUT)
 
     def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n c"]:
         x = x + self.dropout(self.attn(self.norm1(x), key_mask=mask))
@@ -51,11 +51,11 @@ class Layer(nn.Module):
 class Encoder(nn.Module):
     """Embedded tokens through the layers and a last norm."""
 
-    def __init__(self, kernel: str, dim: int = DIM, num_heads: int = NUM_HEADS, depth: int = DEPTH) -> None:
+    def __init__(self, kernel: str, dim: int = DIM, num_heads: int = _NUM_HEADS, depth: int = _DEPTH) -> None:
         super().__init__()
-        hidden = dim * HIDDEN // DIM
+        hidden = dim * _HIDDEN // DIM
         kernels = [make_kernel(kernel, dim // num_heads) for _ in range(depth)]
-        self.layers = nn.ModuleList(Layer(one, dim, num_heads, hidden) for one in kernels)
+        self.layers = nn.ModuleList(_Layer(one, dim, num_heads, hidden) for one in kernels)
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None = None) -> Float[Tensor, "b n c"]:
@@ -73,42 +73,42 @@ class SequenceClassifier(nn.Module):
         self.places = nn.Parameter(torch.empty(task.length, DIM))
         nn.init.normal_(self.words.weight, std=0.02)
         nn.init.normal_(self.places, std=0.02)
-        self.dropout = nn.Dropout(DROPOUT)
+        self.dropout = nn.Dropout(_DROPOUT)
         self.encoder = Encoder(kernel)
-        self.head = PairHead(task.num_classes) if task.num_texts == 2 else SingleHead(task.num_classes)
+        self.head = _PairHead(task.num_classes) if task.num_texts == 2 else _SingleHead(task.num_classes)
 
     def forward(self, tokens: Int64[Tensor, "b w n"], mask: Bool[Tensor, "b w n"]) -> Float[Tensor, "b classes"]:
         b = tokens.shape[0]
         tokens, mask = (rearrange(x, "b w n -> (b w) n") for x in (tokens, mask))
         x = self.dropout(self.words(tokens) + self.places[: tokens.shape[1]])
-        pooled = mean_of_real(self.encoder(x, mask), mask)
+        pooled = _mean_of_real(self.encoder(x, mask), mask)
         return self.head(rearrange(pooled, "(b w) c -> b w c", b=b))  # type: ignore[no-any-return]
 
 
-class SingleHead(nn.Module):
+class _SingleHead(nn.Module):
     """The classifier of one text."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, num_classes))
+        self.layers = nn.Sequential(nn.Linear(DIM, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, num_classes))
 
     def forward(self, texts: Float[Tensor, "b 1 c"]) -> Float[Tensor, "b classes"]:
         return self.layers(texts[:, 0])  # type: ignore[no-any-return]
 
 
-class PairHead(nn.Module):
+class _PairHead(nn.Module):
     """The classifier of two texts: each, their product and their difference."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, num_classes))
+        self.layers = nn.Sequential(nn.Linear(4 * DIM, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, num_classes))
 
     def forward(self, texts: Float[Tensor, "b 2 c"]) -> Float[Tensor, "b classes"]:
         one, other = texts.unbind(dim=1)
         return self.layers(torch.cat((one, other, one * other, one - other), dim=-1))  # type: ignore[no-any-return]
 
 
-def mean_of_real(x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b c"]:
+def _mean_of_real(x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b c"]:
     """The mean over real tokens: padding counts neither above nor below."""
     weights = mask.to(x.dtype)[..., None]
     return (x * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
@@ -117,7 +117,7 @@ def mean_of_real(x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"]) -> Float[
 COMPARED = ("exact", "performer-256", "nystrom-128", "orthoformer-64", "orthoformer-64-improved")
 """The rows of the comparison; `-improved` is our addition."""
 
-KINDS: dict[str, Callable[[int, int], AttentionKernel]] = {
+_KINDS: dict[str, Callable[[int, int], AttentionKernel]] = {
     "performer-#": lambda r, d: PerformerAttention(d, r),
     "nystrom-#": lambda r, d: NystromAttention(r),
     "orthoformer-#": lambda r, d: OrthoformerAttention(r),
@@ -139,15 +139,15 @@ def make_kernel(name: str, head_dim: int) -> AttentionKernel:
         return SpaceTimeNormAttention()
     number = re.search(r"[1-9][0-9]*", name)
     kind = name.replace(number[0], "#", 1) if number else name
-    if number is None or kind not in KINDS:
-        known = ", ".join(("exact", "exact-stored", *KINDS)).replace("#", "R")
+    if number is None or kind not in _KINDS:
+        known = ", ".join(("exact", "exact-stored", *_KINDS)).replace("#", "R")
         raise ValueError(f"kernel is one of {known} with a number for R; not {name!r}.")
-    return KINDS[kind](int(number[0]), head_dim)
+    return _KINDS[kind](int(number[0]), head_dim)
 
 
-LENGTH = 2048
-INVERSE_STEPS = 6
-CONVOLUTION = 35
+_LENGTH = 2048
+_INVERSE_STEPS = 6
+_CONVOLUTION = 35
 PUBLISHED = {"exact": 1.21, "performer-256": 0.49, "nystrom-128": 0.62, "orthoformer-64": 0.24}
 """GFLOPs of the paper's table for the ListOps encoder."""
 
@@ -162,30 +162,30 @@ class Cost:
     training_bytes: int | None
 
 
-def encoder_macs(kernel: str, n: int = LENGTH) -> int:
+def encoder_macs(kernel: str, n: int = _LENGTH) -> int:
     """Multiply-adds of one sequence of n tokens through the encoder."""
     projections = 4 * n * DIM * DIM
-    mlp = 2 * n * DIM * HIDDEN
+    mlp = 2 * n * DIM * _HIDDEN
     norm = 5 * n * DIM
-    return DEPTH * (projections + mlp + 2 * norm + attention_macs(kernel, n)) + norm
+    return _DEPTH * (projections + mlp + 2 * norm + _attention_macs(kernel, n)) + norm
 
 
-def attention_macs(kernel: str, n: int) -> int:
+def _attention_macs(kernel: str, n: int) -> int:
     """Multiply-adds between the projections, all heads together."""
     kind, _, rest = kernel.partition("-")
     if kind == "exact":
         return 2 * n * n * DIM
     r = int(rest.partition("-")[0])
     if kind == "performer":  # features of queries and keys; what features read and give; the normaliser
-        return 4 * n * r * DIM + n * r * NUM_HEADS
+        return 4 * n * r * DIM + n * r * _NUM_HEADS
     between = r * r * DIM  # landmarks with landmarks
     ends = 4 * n * r * DIM  # queries with prototypes, prototypes with keys, and values through both
     if kind == "nystrom":
-        inverse = INVERSE_STEPS * 4 * NUM_HEADS * r**3
-        return ends + between + inverse + n * r * r * NUM_HEADS + CONVOLUTION * n * DIM
+        inverse = _INVERSE_STEPS * 4 * _NUM_HEADS * r**3
+        return ends + between + inverse + n * r * r * _NUM_HEADS + _CONVOLUTION * n * DIM
     search = 2 * n * r * DIM
     if rest.endswith("-improved"):  # one Lloyd step (nearest, then mean), the overlap, and its solution
-        return ends + search + 2 * n * r * DIM + between + NUM_HEADS * r**3 // 3 + between
+        return ends + search + 2 * n * r * DIM + between + _NUM_HEADS * r**3 // 3 + between
     return ends + search
 
 
@@ -196,13 +196,13 @@ def compare_costs(kernels: tuple[str, ...], *, memory_batch: int | None = 4) -> 
             kernel,
             encoder_macs(kernel) / 1e9,
             PUBLISHED.get(kernel),
-            None if memory_batch is None else training_bytes(kernel, memory_batch),
+            None if memory_batch is None else _training_bytes(kernel, memory_batch),
         )
         for kernel in kernels
     ]
 
 
-def training_bytes(kernel: str, batch: int = 4, n: int = LENGTH) -> int:
+def _training_bytes(kernel: str, batch: int = 4, n: int = _LENGTH) -> int:
     """Peak resident memory of one training step of the encoder beyond its weights, in a process of its own (Linux)."""
     return step_peak(_STEP, kernel, str(batch), str(n), str(DIM))
 

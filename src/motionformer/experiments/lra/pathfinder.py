@@ -16,27 +16,27 @@ from motionformer.experiments.lra.examples import Example, Picked, Splits, check
 from motionformer.video.container import wrap_decoder_errors
 from motionformer.video.images import CODECS, decode_image
 
-SIZE = 32
-PADDING = 1
-DASH, GAP, THICKNESS = 2.0, 1.0, 0.5
-CONTOUR_LENGTH = 14
-DISTRACTOR_LENGTH = CONTOUR_LENGTH // 3
-NUM_DISTRACTORS = 20 // DISTRACTOR_LENGTH
-MARKER_RADIUS = 1.5
-CONTRAST = 1.5
+_SIZE = 32
+_PADDING = 1
+_DASH, _GAP, _THICKNESS = 2.0, 1.0, 0.5
+_CONTOUR_LENGTH = 14
+_DISTRACTOR_LENGTH = _CONTOUR_LENGTH // 3
+_NUM_DISTRACTORS = 20 // _DISTRACTOR_LENGTH
+_MARKER_RADIUS = 1.5
+_CONTRAST = 1.5
 """Published: 2 for a contour times 0.75 for a dash. A dash thinner than a pixel never covers one whole."""
-CLEARANCE = 2.0
+_CLEARANCE = 2.0
 """Pixels between dashes that do not follow each other. More than the gap: else contours would not be told apart."""
-SEED_DISTANCE = 7.0
-TURN = 0.35
+_SEED_DISTANCE = 7.0
+_TURN = 0.35
 """Deviation of the angle between two dashes, in radians, where there is room."""
-TURNS, SHARPEST = 12, 3.0
+_TURNS, _SHARPEST = 12, 3.0
 """Angles tried for a dash, and how many times `TURN` the last of them deviates."""
 SPLITS = {"train": 160_000, "val": 20_000, "test": 20_000}
 FILES = {split: f"{split}.npz" for split in SPLITS}
 
-Points = NDArray[np.float64]
-Picture = NDArray[np.uint8]
+_Points = NDArray[np.float64]
+_Picture = NDArray[np.uint8]
 
 
 class Pathfinder:
@@ -48,7 +48,7 @@ class Pathfinder:
     def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
         self.split, self.seed = split, seed
         self.count = count_examples(split, count, SPLITS)
-        self._drawn: dict[int, tuple[Picture, int]] = {}
+        self._drawn: dict[int, tuple[_Picture, int]] = {}
 
     def __len__(self) -> int:
         return self.count
@@ -57,17 +57,17 @@ class Pathfinder:
     def recipe(self) -> str:
         return f"{self.count} made, {self.split}, seed {self.seed}"
 
-    def picture(self, index: int) -> tuple[Picture, int]:
+    def picture(self, index: int) -> tuple[_Picture, int]:
         check_index(index, self.count)
         rng = np.random.default_rng((self.seed, list(SPLITS).index(self.split), index))
         label = index % 2
         contours, markers = draw_scene(bool(label), rng)
-        return paint(contours, markers), label
+        return _paint(contours, markers), label
 
     def __getitem__(self, index: int) -> Example:
         if index not in self._drawn:
             self._drawn[index] = self.picture(index)
-        return as_example(*self._drawn[index])
+        return _as_example(*self._drawn[index])
 
 
 def make_pathfinder(seed: int = 0) -> Splits:
@@ -84,7 +84,7 @@ def write_pathfinder(folder: Path, counts: dict[str, int], seed: int = 0, worker
     done = 0
     for split, count in counts.items():
         made = Pathfinder(split, count, seed)
-        pictures, labels = np.zeros((count, SIZE, SIZE), np.uint8), np.zeros(count, np.int64)
+        pictures, labels = np.zeros((count, _SIZE, _SIZE), np.uint8), np.zeros(count, np.int64)
         for index, (picture, label) in enumerate(in_order(made.picture, count, workers)):
             pictures[index], labels[index] = picture, label
             done += 1
@@ -98,22 +98,22 @@ def write_pathfinder(folder: Path, counts: dict[str, int], seed: int = 0, worker
 def read_pathfinder(folder: Path) -> Splits:
     """A folder written here, or one difficulty of the published set (`imgs/`, `metadata/`; 80, 10 and 10 %)."""
     if (folder / "metadata").is_dir():
-        pictures = [as_example(picture, label) for picture, label in read_published(folder, SIZE)]
+        pictures = [_as_example(picture, label) for picture, label in _read_published(folder, _SIZE)]
         first, second = 8 * len(pictures) // 10, 9 * len(pictures) // 10
         parts = (range(first), range(first, second), range(second, len(pictures)))
         return Splits(*(Picked(pictures, part) for part in parts), folder=folder)
     return Splits(*(_read_npz(folder / name) for name in FILES.values()), folder=folder)
 
 
-def as_example(picture: Picture, label: int) -> Example:
+def _as_example(picture: _Picture, label: int) -> Example:
     return Example((picture.reshape(-1).astype(np.int16) + 1,), label)
 
 
-def draw_scene(joined: bool, rng: np.random.Generator) -> tuple[list[Points], Points]:
+def draw_scene(joined: bool, rng: np.random.Generator) -> tuple[list[_Points], _Points]:
     """Contours, each `[dashes 2 2]` (two ends, x and y), and the places of the two markers `[2 2]`."""
     while True:
-        contours: list[Points] = []
-        for length in (CONTOUR_LENGTH, CONTOUR_LENGTH, *(DISTRACTOR_LENGTH,) * NUM_DISTRACTORS):
+        contours: list[_Points] = []
+        for length in (_CONTOUR_LENGTH, _CONTOUR_LENGTH, *(_DISTRACTOR_LENGTH,) * _NUM_DISTRACTORS):
             contour = _draw_contour(length, contours, rng)
             if contour is None:
                 break
@@ -122,61 +122,61 @@ def draw_scene(joined: bool, rng: np.random.Generator) -> tuple[list[Points], Po
             return contours, _place_markers(contours, joined, rng)
 
 
-def paint(contours: list[Points], markers: Points) -> Picture:
+def _paint(contours: list[_Points], markers: _Points) -> _Picture:
     """Each pixel's brightness is the share of it that a dash or disc covers, by its distance."""
-    y, x = np.mgrid[:SIZE, :SIZE] + 0.5
+    y, x = np.mgrid[:_SIZE, :_SIZE] + 0.5
     pixels = np.stack((x, y), axis=-1)[:, :, None]
     dashes = np.concatenate(contours)
     start, along = dashes[:, 0], dashes[:, 1] - dashes[:, 0]
     share = ((pixels - start) * along).sum(-1) / (along**2).sum(-1)
     nearest = start + np.clip(share, 0, 1)[..., None] * along
-    covered = THICKNESS / 2 + 0.5 - np.linalg.norm(pixels - nearest, axis=-1).min(axis=-1)
-    disc = MARKER_RADIUS + 0.5 - np.linalg.norm(pixels - markers, axis=-1).min(axis=-1)
-    bright = np.maximum(CONTRAST * np.clip(covered, 0, 1), np.clip(disc, 0, 1))
-    picture: Picture = np.rint(255 * np.clip(bright, 0, 1)).astype(np.uint8)
+    covered = _THICKNESS / 2 + 0.5 - np.linalg.norm(pixels - nearest, axis=-1).min(axis=-1)
+    disc = _MARKER_RADIUS + 0.5 - np.linalg.norm(pixels - markers, axis=-1).min(axis=-1)
+    bright = np.maximum(_CONTRAST * np.clip(covered, 0, 1), np.clip(disc, 0, 1))
+    picture: _Picture = np.rint(255 * np.clip(bright, 0, 1)).astype(np.uint8)
     return picture
 
 
-def _draw_contour(length: int, others: list[Points], rng: np.random.Generator, tries: int = 20) -> Points | None:
+def _draw_contour(length: int, others: list[_Points], rng: np.random.Generator, tries: int = 20) -> _Points | None:
     taken = _spread(np.concatenate(others)) if others else np.zeros((0, 2))
     for _ in range(tries):
-        place, angle = rng.uniform(PADDING, SIZE - PADDING, 2), rng.uniform(0, 2 * np.pi)
-        if len(others) == 1 and np.linalg.norm(place - others[0][0, 0]) < SEED_DISTANCE:
+        position, angle = rng.uniform(_PADDING, _SIZE - _PADDING, 2), rng.uniform(0, 2 * np.pi)
+        if len(others) == 1 and np.linalg.norm(position - others[0][0, 0]) < _SEED_DISTANCE:
             continue
         dashes = np.zeros((length, 2, 2))
         for number in range(length):
             before = np.concatenate((taken, _spread(dashes[: max(0, number - 1)])))
-            found = _next_angle(place, angle, before, rng)
+            found = _next_angle(position, angle, before, rng)
             if found is None:
                 break
             angle = found
             forward = np.array((np.cos(angle), np.sin(angle)))
-            dashes[number] = place, place + DASH * forward
-            place = dashes[number, 1] + GAP * forward
+            dashes[number] = position, position + _DASH * forward
+            position = dashes[number, 1] + _GAP * forward
         else:
             return dashes
     return None
 
 
-def _next_angle(place: Points, angle: float, before: Points, rng: np.random.Generator) -> float | None:
+def _next_angle(position: _Points, angle: float, before: _Points, rng: np.random.Generator) -> float | None:
     """Where to turn so that the dash stays inside and clear of `before`; sharper turns are tried after gentle ones."""
-    turned = angle + TURN * rng.standard_normal(TURNS) * np.linspace(1, SHARPEST, TURNS)
+    turned = angle + _TURN * rng.standard_normal(_TURNS) * np.linspace(1, _SHARPEST, _TURNS)
     forward = np.stack((np.cos(turned), np.sin(turned)), axis=-1)
-    end, ahead = place + DASH * forward, place + (DASH + GAP) * forward  # the next dash begins ahead
-    good = (ahead.min(axis=-1) >= PADDING) & (ahead.max(axis=-1) <= SIZE - PADDING)
+    end, ahead = position + _DASH * forward, position + (_DASH + _GAP) * forward  # the next dash begins ahead
+    good = (ahead.min(axis=-1) >= _PADDING) & (ahead.max(axis=-1) <= _SIZE - _PADDING)
     if len(before):
-        points = _spread(np.stack((np.broadcast_to(place, end.shape), end), axis=1)).reshape(TURNS, 3, 1, 2)
-        good &= np.square(points - before).sum(axis=-1).min(axis=(1, 2)) >= CLEARANCE**2
+        points = _spread(np.stack((np.broadcast_to(position, end.shape), end), axis=1)).reshape(_TURNS, 3, 1, 2)
+        good &= np.square(points - before).sum(axis=-1).min(axis=(1, 2)) >= _CLEARANCE**2
     return float(turned[good.argmax()]) if good.any() else None
 
 
-def _spread(dashes: Points) -> Points:
+def _spread(dashes: _Points) -> _Points:
     """Three points on each dash, a pixel apart."""
-    points: Points = (dashes[:, :1] + np.linspace(0, 1, 3)[:, None] * (dashes[:, 1:] - dashes[:, :1])).reshape(-1, 2)
+    points: _Points = (dashes[:, :1] + np.linspace(0, 1, 3)[:, None] * (dashes[:, 1:] - dashes[:, :1])).reshape(-1, 2)
     return points
 
 
-def _place_markers(contours: list[Points], joined: bool, rng: np.random.Generator) -> Points:
+def _place_markers(contours: list[_Points], joined: bool, rng: np.random.Generator) -> _Points:
     """Both ends of the first contour; or one end of each long one, the pair about as far apart as the joined ends.
 
     Ends of one contour are bound to be nearer than ends of two: without the choice, distance alone would tell.
@@ -203,17 +203,17 @@ def _read_npz(file: Path) -> list[Example]:
         raise AnnotationError(
             f"is cut, or not a Pathfinder file ({error}); `motionformer lra make pathfinder` writes it anew", file
         ) from error
-    fits = labels.ndim == 1 and pictures.shape == (len(labels), SIZE, SIZE) and pictures.dtype == np.uint8
+    fits = labels.ndim == 1 and pictures.shape == (len(labels), _SIZE, _SIZE) and pictures.dtype == np.uint8
     if not fits or not np.isin(labels, (0, 1)).all():
         raise AnnotationError(
             f"holds pictures {pictures.shape} of {pictures.dtype} and labels {labels.shape}; expected bytes "
-            f"[count {SIZE} {SIZE}] and as many labels, 0 or 1",
+            f"[count {_SIZE} {_SIZE}] and as many labels, 0 or 1",
             file,
         )
-    return [as_example(picture, int(label)) for picture, label in zip(pictures, labels, strict=True)]
+    return [_as_example(picture, int(label)) for picture, label in zip(pictures, labels, strict=True)]
 
 
-def read_published(folder: Path, size: int) -> Iterator[tuple[NDArray[np.uint8], int]]:
+def _read_published(folder: Path, size: int) -> Iterator[tuple[NDArray[np.uint8], int]]:
     """Picture and label (1: joined) of every line of every list, lists by number."""
     lists = sorted((folder / "metadata").glob("*.npy"), key=lambda file: (len(file.stem), file.stem))
     if not lists:

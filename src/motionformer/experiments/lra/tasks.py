@@ -25,7 +25,7 @@ from motionformer.experiments.lra.examples import Example, Picked, Splits, as_by
 from motionformer.experiments.lra.listops import VOCABULARY, make_listops, read_listops
 from motionformer.experiments.lra.pathfinder import make_pathfinder, read_pathfinder
 
-BYTES = 257
+_BYTES = 257
 """256 values and padding."""
 
 
@@ -50,18 +50,18 @@ class Task:
         return max(1, round(self.warmup / self.steps * steps))
 
 
-AAN_FILES = ("new_aan_pairs.train.tsv", "new_aan_pairs.eval.tsv", "new_aan_pairs.test.tsv")
-AAN_LABEL = re.compile(r"[01](\.0)?")
+_AAN_FILES = ("new_aan_pairs.train.tsv", "new_aan_pairs.eval.tsv", "new_aan_pairs.test.tsv")
+_AAN_LABEL = re.compile(r"[01](\.0)?")
 
 
-def read_aan(folder: Path, length: int = 4000) -> Splits:
+def _read_aan(folder: Path, length: int = 4000) -> Splits:
     """The three files of a folder; `eval` is the development split."""
-    return Splits(*(read_pairs(folder / name, length) for name in AAN_FILES), folder=folder)
+    return Splits(*(_read_pairs(folder / name, length) for name in _AAN_FILES), folder=folder)
 
 
-def read_pairs(file: Path, length: int = 4000) -> list[Example]:
+def _read_pairs(file: Path, length: int = 4000) -> list[Example]:
     if not file.is_file():
-        raise AnnotationError(f"there is no such file; expected {', '.join(AAN_FILES)}", file)
+        raise AnnotationError(f"there is no such file; expected {', '.join(_AAN_FILES)}", file)
     examples = []
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -71,7 +71,7 @@ def read_pairs(file: Path, length: int = 4000) -> list[Example]:
                     f"has {len(fields)} fields; expected 5: label, number, number, text, text", file, number
                 )
             label = _unquote(fields[0]).decode("utf-8", "replace")
-            if not AAN_LABEL.fullmatch(label):
+            if not _AAN_LABEL.fullmatch(label):
                 raise AnnotationError(f"the label is 0 or 1, not {label!r}", file, number)
             texts = [_unquote(field) for field in fields[3:]]
             if not all(texts):
@@ -87,10 +87,10 @@ def _unquote(field: bytes) -> bytes:
     return field[1:-1] if len(field) > 1 and field[:1] == field[-1:] == b'"' else field
 
 
-REVIEWS = ("neg", "pos")
+_REVIEWS = ("neg", "pos")
 
 
-def read_imdb(folder: Path, length: int = 4000) -> Splits:
+def _read_imdb(folder: Path, length: int = 4000) -> Splits:
     """Reviews of a folder, or of `aclImdb` in it, cut after `length` bytes."""
     inner = folder / "aclImdb"
     folder = inner if inner.is_dir() else folder
@@ -101,7 +101,7 @@ def read_imdb(folder: Path, length: int = 4000) -> Splits:
 
 def _read_reviews(folder: Path, length: int) -> list[Example]:
     examples = []
-    for label, name in enumerate(REVIEWS):
+    for label, name in enumerate(_REVIEWS):
         files = sorted((folder / name).glob("*.txt"), key=lambda file: (len(file.stem), file.stem))
         if not files:
             raise AnnotationError("holds no review (*.txt): the layout of aclImdb is expected", folder / name)
@@ -113,40 +113,40 @@ def _read_reviews(folder: Path, length: int) -> list[Example]:
     return examples
 
 
-PIXELS = 32 * 32
-RECORD = 1 + 3 * PIXELS
-BRIGHTNESS = np.array((0.2989, 0.5870, 0.1140))
+_PIXELS = 32 * 32
+_RECORD = 1 + 3 * _PIXELS
+_BRIGHTNESS = np.array((0.2989, 0.5870, 0.1140))
 """Brightness of red, green and blue (ITU-R 601)."""
 
 
-def read_cifar(folder: Path) -> Splits:
+def _read_cifar(folder: Path) -> Splits:
     """`data_batch_*.bin` and `test_batch.bin` of a folder, or of `cifar-10-batches-bin` in it."""
     inner = folder / "cifar-10-batches-bin"
     folder = inner if inner.is_dir() else folder
     files = sorted(folder.glob("data_batch_*.bin"))
     if not files:
         raise AnnotationError("holds no data_batch_*.bin: CIFAR-10's binary version is expected", folder)
-    train = [example for file in files for example in read_batch(file)]
+    train = [example for file in files for example in _read_batch(file)]
     kept, aside = hold_out(len(train))
-    return Splits(Picked(train, kept), Picked(train, aside), read_batch(folder / "test_batch.bin"), folder=folder)
+    return Splits(Picked(train, kept), Picked(train, aside), _read_batch(folder / "test_batch.bin"), folder=folder)
 
 
-def read_batch(file: Path) -> list[Example]:
+def _read_batch(file: Path) -> list[Example]:
     if not file.is_file():
         raise AnnotationError("there is no such file", file)
     data = np.fromfile(file, np.uint8)
-    if data.size == 0 or data.size % RECORD:
-        raise AnnotationError(f"has {data.size:,} bytes, no multiple of {RECORD:,}: cut or another format", file)
-    records = data.reshape(-1, RECORD)
+    if data.size == 0 or data.size % _RECORD:
+        raise AnnotationError(f"has {data.size:,} bytes, no multiple of {_RECORD:,}: cut or another format", file)
+    records = data.reshape(-1, _RECORD)
     wrong = np.flatnonzero(records[:, 0] > 9)
     if wrong.size:
         raise AnnotationError(f"picture {wrong[0]} has label {records[wrong[0], 0]}; CIFAR-10 has 0 to 9", file)
-    return [Example((grey(record[1:]),), int(record[0])) for record in records]
+    return [Example((_grey(record[1:]),), int(record[0])) for record in records]
 
 
-def grey(pixels: NDArray[np.uint8]) -> NDArray[np.int16]:
+def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.int16]:
     """3 × 1,024 bytes → 1,024 brightnesses, 1 to 256."""
-    bright = np.rint(BRIGHTNESS @ pixels.reshape(3, PIXELS))
+    bright = np.rint(_BRIGHTNESS @ pixels.reshape(3, _PIXELS))
     return bright.astype(np.int16) + 1
 
 
@@ -154,10 +154,10 @@ TASKS = {
     task.name: task
     for task in (
         Task("listops", 2000, len(VOCABULARY), 10, 32, 5_000, 1_000, read_listops, make_listops),
-        Task("text", 4000, BYTES, 2, 32, 20_000, 8_000, read_imdb),
-        Task("retrieval", 4000, BYTES, 2, 32, 30_000, 800, read_aan, num_texts=2),
-        Task("image", 1024, BYTES, 10, 256, 35_000, 175, read_cifar),
-        Task("pathfinder", 1024, BYTES, 2, 256, 62_400, 312, read_pathfinder, make_pathfinder),
+        Task("text", 4000, _BYTES, 2, 32, 20_000, 8_000, _read_imdb),
+        Task("retrieval", 4000, _BYTES, 2, 32, 30_000, 800, _read_aan, num_texts=2),
+        Task("image", 1024, _BYTES, 10, 256, 35_000, 175, _read_cifar),
+        Task("pathfinder", 1024, _BYTES, 2, 256, 62_400, 312, read_pathfinder, make_pathfinder),
     )
 }
 

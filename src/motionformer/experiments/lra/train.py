@@ -1,13 +1,15 @@
 """Train one model on one task: AdamW, one cycle of the learning rate, the checkpoint that is best on development.
 
-A run is a folder: `log.csv` (a line an evaluation), `last.pt` (everything needed to go on), `best.pt` (the weights that
-the test is done with), `result.json`. Started again with the same settings and data, it goes on where it was; the end
-is the same as if it had never stopped.
+A run is a folder: `log.csv` (a line per evaluation), `last.pt` (everything needed to resume), `best.pt` (the weights
+that are tested), `result.json`. Started again with the same settings and data, it resumes; the result is the same as
+without the interruption.
 """
 
 import csv
+import ctypes
 import io
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -31,15 +33,17 @@ from motionformer.experiments.lra.examples import (
 from motionformer.experiments.lra.model import SequenceClassifier
 from motionformer.experiments.lra.tasks import Task
 from motionformer.models.motionformer import evaluating
-from motionformer.runs import write_atomically
+from motionformer.runs import header_differences, lock_folder, write_atomically
 
-Row = dict[str, float | int]
-EPSILON = 1e-6
+_Row = dict[str, float | int]
+_EPSILON = 1e-6
 """AdamW's, as in the public code of the comparison; that clips no gradients either."""
-GROUP = 64
-"""Examples that are put in order of length before they are tested."""
-TOKENS_AT_A_TIME = 8192
+_GROUP = 64
+"""Examples that are sorted by length before they are tested."""
+_TOKENS_AT_A_TIME = 8192
 """Of one pass on a CPU: more leave the cache and pad more (docs/decisions.md, "sequences of like length")."""
+_TRIM_EVERY = 8
+"""Steps after which freed memory goes back to the system."""
 
 
 RENAMED = {"attend": "kernel"}
@@ -59,9 +63,9 @@ class Run:
     lr: float = 1e-4
     evaluate_every: int = 0
     dev_examples: int | None = None
-    """Evaluate on so many only, spread over all of them (a small machine); None is all."""
+    """Development examples to evaluate on, evenly spread; None is all."""
     at_a_time: int | None = None
-    """Sequences of like length computed at once: unless said, some thousand tokens on a CPU and all of them elsewhere.
+    """Sequences of like length per forward pass [default: 8,192 tokens on a CPU, all of them elsewhere].
 
     The gradient is that of the whole batch in any case; dropout and the starts of prototypes are drawn part by part.
     """
@@ -95,11 +99,14 @@ def train(
     out: Path,
     *,
     device: str = "cpu",
-    report: Callable[[int, Row], None] = lambda step, row: None,
+    report: Callable[[int, _Row], None] = lambda step, row: None,
 ) -> Result:
-    """Train (or go on training) in folder `out`; `report` hears of each step and of each evaluation."""
-    run = run.complete(task)
-    out.mkdir(parents=True, exist_ok=True)
+    """Train in folder `out`, or resume there; `report` is called after each step and each evaluation."""
+    with lock_folder(out, "training"):
+        return _train(task, splits, run.complete(task), out, device, report)
+
+
+def _train(task: Task, splits: Splits, run: Run, out: Path, device: str, report: Callable[[int, _Row], None]) -> Result:
     torch.manual_seed(run.seed)  # weights, dropout and the start of the search for prototypes
     state = _State(SequenceClassifier(task, run.kernel).to(device), run, fingerprint(splits))
     if (out / "last.pt").exists():
@@ -109,9 +116,11 @@ def train(
     for batch in training_batches(splits.train, run.batch, run.seed, state.step, run.steps):
         loss = state.learn(batch.to(torch.device(device)).parts(run.at_a_time or _together(batch, device)))
         report(state.step, {"loss": loss})
+        if state.step % _TRIM_EVERY == 0:
+            _trim_memory()
         if state.step % run.evaluate_every == 0 or state.step == run.steps:
             state.seconds = time.monotonic() - started
-            row = state.judge(accuracy(state.model, dev, run.at_a_time, device))
+            row = state.judge(_accuracy(state.model, dev, run.at_a_time, device))
             report(state.step, row)
             if state.is_best(row["dev_accuracy"]):
                 write_atomically(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
@@ -121,11 +130,11 @@ def train(
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, examples: Examples, at_a_time: int | None = None, device: str = "cpu") -> float:
-    """The share of examples whose class the model gives; `at_a_time` as in `Run`."""
+def _accuracy(model: nn.Module, examples: Examples, at_a_time: int | None = None, device: str = "cpu") -> float:
+    """The share of examples that the model classifies correctly; `at_a_time` as in `Run`."""
     right = 0
     with evaluating(model):
-        for group in every_batch(examples, GROUP):
+        for group in every_batch(examples, _GROUP):
             for part in group.to(torch.device(device)).parts(at_a_time or _together(group, device)):
                 right += int((model(part.tokens, part.mask).argmax(dim=-1) == part.labels).sum())
     return right / len(examples)
@@ -137,13 +146,13 @@ class _State:
     def __init__(self, model: SequenceClassifier, run: Run, data: dict[str, str]) -> None:
         self.model, self.run, self.data = model.train(), run, data
         self.device = next(model.parameters()).device
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=run.lr, eps=EPSILON, weight_decay=0.0)
+        self.optimiser = torch.optim.AdamW(model.parameters(), lr=run.lr, eps=_EPSILON, weight_decay=0.0)
         share = min(0.99, max(1.5, run.warmup) / run.steps)  # a cycle that rises in one step is a division by zero
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimiser, run.lr, total_steps=run.steps, pct_start=share, anneal_strategy="linear"
         )
         self.step, self.best, self.best_step, self.seconds = 0, -1.0, 0, 0.0
-        self.rows: list[Row] = []
+        self.rows: list[_Row] = []
         self._losses: list[float] = []
 
     def learn(self, parts: Iterable[Batch]) -> float:
@@ -163,7 +172,7 @@ class _State:
         self._losses.append(loss)
         return loss
 
-    def judge(self, dev_accuracy: float) -> Row:
+    def judge(self, dev_accuracy: float) -> _Row:
         loss = sum(self._losses) / len(self._losses)
         self._losses.clear()
         row = {"step": self.step, "loss": loss, "dev_accuracy": dev_accuracy, "seconds": self.seconds}
@@ -196,12 +205,14 @@ class _State:
 
     def load(self, file: Path) -> None:
         content = _unpack(file)
-        data = content.get("data", self.data)  # runs that do not say what they were on go on with any
-        run = rename_deprecated(content["run"], RENAMED)
-        stored, asked = {**run, **data}, {**asdict(self.run), **self.data}
-        differ = ", ".join(f"{key} {stored.get(key)} → {asked[key]}" for key in asked if stored.get(key) != asked[key])
-        if differ:  # a setting that is newer than the run was at its default
-            raise CheckpointError(f"{file} belongs to another run ({differ}). Take another --out, or remove it.")
+        data = content.get("data", self.data)  # a run that does not name its data resumes with any
+        differ = header_differences(
+            {**rename_deprecated(content["run"], RENAMED), **data}, {**asdict(self.run), **self.data}
+        )
+        if differ:
+            raise CheckpointError(
+                f"{file} belongs to another run: {', '.join(differ)}. Choose another --output, or remove it."
+            )
         self.model.load_state_dict(content["model"])
         self.optimiser.load_state_dict(content["optimiser"])
         self.schedule.load_state_dict(content["schedule"])
@@ -214,13 +225,13 @@ class _State:
 
 
 def _finish(state: _State, test: Examples, out: Path, device: str) -> Result:
-    """The result that lies there if it is that of this run on these data; else the test is done."""
+    """The stored result if it is that of this run on these data; else the test is run."""
     untested = Result(state.run, state.best, 0.0, state.best_step, state.seconds)
     tested = _tested(out / "result.json", untested, state.data)
     if tested is not None:
         return tested
     state.model.load_state_dict(_unpack(out / "best.pt")["model"])
-    result = replace(untested, test_accuracy=accuracy(state.model, test, state.run.at_a_time, device))
+    result = replace(untested, test_accuracy=_accuracy(state.model, test, state.run.at_a_time, device))
     write_atomically(out / "result.json", json.dumps({**asdict(result), "data": state.data}, indent=2))
     return result
 
@@ -231,15 +242,22 @@ def _tested(file: Path, untested: Result, data: dict[str, str]) -> Result | None
         stored = json.loads(file.read_bytes())
         stored["run"] = rename_deprecated(stored["run"], RENAMED)
         result = replace(untested, test_accuracy=float(stored["test_accuracy"]))
-    except (OSError, ValueError, KeyError, TypeError):  # none, or none of ours: it is written anew
+    except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one: it is written again
         return None
     return result if stored == {**asdict(result), "data": data} else None
 
 
 def _together(batch: Batch, device: str) -> int:
-    """Sequences of one pass unless said: such that their tokens stay in a CPU's cache; all of them elsewhere."""
+    """Sequences per pass by default: such that their tokens stay in a CPU's cache; all of them elsewhere."""
     tokens = batch.tokens[0].numel()  # of the longest example
-    return max(1, TOKENS_AT_A_TIME // tokens) if device == "cpu" else len(batch.labels)
+    return max(1, _TOKENS_AT_A_TIME // tokens) if device == "cpu" else len(batch.labels)
+
+
+def _trim_memory() -> None:
+    """Batches of ever other lengths fragment glibc's heap: without this a run of 2,000 steps grows to gigabytes."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # musl has none
+        trim(0)
 
 
 def _pack(content: dict[str, Any]) -> bytes:
@@ -251,12 +269,12 @@ def _pack(content: dict[str, Any]) -> bytes:
 def _unpack(file: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
-    except Exception as error:  # a cut or foreign file fails in many ways; all of them are told
+    except Exception as error:  # a truncated or foreign file fails in many ways
         raise CheckpointError(f"{file} cannot be read as a checkpoint: {error}") from error
     return content
 
 
-def _as_csv(rows: list[Row]) -> str:
+def _as_csv(rows: list[_Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

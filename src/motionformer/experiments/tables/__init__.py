@@ -19,8 +19,8 @@ class Row:
     recipe: str
     changes: tuple[str, ...] = ()
     group: str = ""  # lines of a figure
-    x: float | None = None  # the place of a point on such a line
-    published: str = ""  # the recipe, in the folder of each data set, whose header has the paper's figure
+    x: float | None = None  # the position of a point on such a line
+    published: str = ""  # the recipe, in the folder of each data set, whose header has the paper's result
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Experiment:
     paper: tuple[Row, ...] = ()
     x_label: str = ""  # where rows are points of lines
     here: str = ""  # what is compared at the scale of a CPU, where it is no table of recipes
-    published: str = ""  # what the paper found, where that is no figure of a row
+    published: str = ""  # what the paper found, where that is not the result of a row
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """A6: video object segmentation by label propagation, for several models on the same sequences.
 
 Without `--data` the sequences are discs of the motion benchmark, whose masks are known; they are small and easy, and
-say that the pieces work. With it they are those of a DAVIS folder. `weights=FILE` adds an image transformer, one with
+show that the pieces work. With it they are those of a DAVIS folder. `weights=FILE` adds an image transformer, one with
 the same shape and random weights, and the same weights inflated into a Motionformer. `small`, `middle` and `full` are
 the heights, in pixels, at which tiny and image models see frames.
 """
@@ -37,54 +37,54 @@ from motionformer.tracking.tracker import Tracker
 from motionformer.video.images import list_frames
 from motionformer.weights.image import read_image_weights
 
-Figures = dict[str, float]
-RELEASED = "k400_motionformer_224_16x4"
-PAPER = "60.6"  # J&F on DAVIS 2017 val
-SEQUENCES, FRAMES, SIZE = 4, 16, 192
-MIN_HEIGHT = 16
+_Metrics = dict[str, float]
+_RELEASED = "k400_motionformer_224_16x4"
+_PAPER = "60.6"  # J&F on DAVIS 2017 val
+_SEQUENCES, _FRAMES, _SIZE = 4, 16, 192
+_MIN_HEIGHT = 16
 """Pixels: one token of most models."""
-CLIP = 4
+_CLIP = 4
 """Frames that an inflated image model sees at once."""
 
 
 def follow_objects(experiment: Experiment, request: Request) -> Outcome:
     """J, F and their mean for every tracker."""
-    request.refuse_processes()
+    request.check_one_process()
     options = request.options(weights="", small=128, middle=240, full=480)
     for key in ("small", "middle", "full"):
-        if options[key] < MIN_HEIGHT:
-            raise RecipeError(f"{key}={options[key]}: a height is {MIN_HEIGHT} pixels or more.")
+        if options[key] < _MIN_HEIGHT:
+            raise RecipeError(f"{key}={options[key]}: a height is {_MIN_HEIGHT} pixels or more.")
     if request.scale == "paper" and request.data is None:
         raise RecipeError("the original is DAVIS 2017: give its folder as --data.")
-    root = request.data or make_discs(request.out / "discs")
+    root = request.data or _make_discs(request.out / "discs")
     sequences = find_sequences(root, year=2017, split="val") if request.scale == "paper" else find_sequences(root)
-    kept = KeptScores(
+    kept = _StoredMetrics(
         request.out / "runs" / "a6",
         data=str(root.resolve()),
-        content=digest_sequences(sequences),
+        content=_digest_sequences(sequences),
         options=options,
-        weights=stamp_file(options["weights"]),
+        weights=_stamp_file(options["weights"]),
     )
-    measures: dict[str, list[Line]] = {"J&F": [], "J": [], "F": []}
+    lines_of: dict[str, list[Line]] = {"J&F": [], "J": [], "F": []}
     for label, make in _trackers(request, options).items():
-        figures = kept.read(label)
-        if figures is None and not request.train:
+        metrics = kept.read(label)
+        if metrics is None and not request.train:
             continue
-        if figures is None:
-            figures = _score(sequences, make())  # made when its turn comes: large models are not held together
-            kept.write(label, figures)
-        for name, lines in measures.items():
-            published = PAPER if name == "J&F" and label == RELEASED else ""
-            lines.append(Line(label, (100 * figures[name],), figures["seconds"], name, paper=published))
-        request.tell(f"{label}: J&F {100 * figures['J&F']:.1f}, {figures['seconds']:.0f} s")
-    if not measures["J&F"]:
+        if metrics is None:
+            metrics = _score(sequences, make())  # made when its turn comes: large models are not held together
+            kept.write(label, metrics)
+        for name, lines in lines_of.items():
+            published = _PAPER if name == "J&F" and label == _RELEASED else ""
+            lines.append(Line(label, (100 * metrics[name],), metrics["seconds"], name, paper=published))
+        request.tell(f"{label}: J&F {100 * metrics['J&F']:.1f}, {metrics['seconds']:.0f} s")
+    if not lines_of["J&F"]:
         raise RecipeError(f"no finished row in {kept.folder}: without --collect they are computed.")
     frames = sum(len(sequence.masks) for sequence in sequences)
     about = f"{len(sequences)} sequences, {frames} frames: {', '.join(sequence.name for sequence in sequences)}"
-    return new_outcome(experiment, request, about, [line for lines in measures.values() for line in lines], measure="%")
+    return new_outcome(experiment, request, about, [line for lines in lines_of.values() for line in lines], measure="%")
 
 
-def _score(sequences: list[Sequence], tracker: Tracker) -> Figures:
+def _score(sequences: list[Sequence], tracker: Tracker) -> _Metrics:
     """J, F, their mean, and how long the masks took."""
     done = list(evaluate(sequences, tracker))
     found = Scores(tuple(score for _, scores, _ in done for score in scores))
@@ -92,16 +92,16 @@ def _score(sequences: list[Sequence], tracker: Tracker) -> Figures:
     return {"J&F": found.J_and_F, "J": found.J.mean, "F": found.F.mean, "seconds": seconds}
 
 
-def make_discs(root: Path) -> Path:
+def _make_discs(root: Path) -> Path:
     """Clips of the motion benchmark in the layout of DAVIS."""
-    clips = MotionBenchmark("medium", "val", SEQUENCES, frames=FRAMES, size=SIZE)
-    place = torch.arange(SIZE) + 0.5
-    for index in range(SEQUENCES):
-        clip, radius = clips[index], clips.scene(index).disc.radius * SIZE
+    clips = MotionBenchmark("medium", "val", _SEQUENCES, frames=_FRAMES, size=_SIZE)
+    pixels = torch.arange(_SIZE) + 0.5
+    for index in range(_SEQUENCES):
+        clip, radius = clips[index], clips.scene(index).disc.radius * _SIZE
         frames, masks = (root / kind / "480p" / f"disc-{index}" for kind in ("JPEGImages", "Annotations"))
         frames.mkdir(parents=True, exist_ok=True)
         masks.mkdir(parents=True, exist_ok=True)
-        x, y = ((place - clip.path[:, axis, None] + SIZE / 2) % SIZE - SIZE / 2 for axis in (0, 1))  # a torus
+        x, y = ((pixels - clip.path[:, axis, None] + _SIZE / 2) % _SIZE - _SIZE / 2 for axis in (0, 1))  # a torus
         truth = (x[:, None, :] ** 2 + y[:, :, None] ** 2 <= radius**2).to(torch.uint8)
         for number, (frame, mask) in enumerate(zip(clip.frames, truth, strict=True)):
             write_png(frames / f"{number:05d}.png", VideoFrame.from_ndarray(frame.numpy(), format="rgb24"))
@@ -114,7 +114,7 @@ def _trackers(request: Request, options: dict[str, Any]) -> dict[str, Callable[[
     weights, small, middle, full = (options[key] for key in ("weights", "small", "middle", "full"))
     choices: dict[str, Callable[[], Tracker]]
     if request.scale == "paper":
-        choices = {RELEASED: lambda: _propagate(open_backbone(RELEASED), full)}
+        choices = {_RELEASED: lambda: _propagate(open_backbone(_RELEASED), full)}
     else:
         choices = {
             "the first mask, copied": CopyFirst,
@@ -124,12 +124,14 @@ def _trackers(request: Request, options: dict[str, Any]) -> dict[str, Callable[[
             f"motion-tiny, {small} px": lambda: _propagate(open_backbone("motion-tiny"), small),
         }
     if weights:
-        read_image_weights(weights)  # a wrong file is told now, not after the rows before it
+        read_image_weights(weights)  # a wrong file raises now, not after the rows before it
         image = Path(weights).stem
         choices |= {
             f"{image}'s shape, random weights, {middle} px": lambda: _propagate(_random_like(weights), middle),
             f"{image}, frame by frame, {middle} px": lambda: _propagate(_image(weights), middle),
-            f"{image}, inflated, clips of {CLIP}, {middle} px": lambda: _propagate(_image(weights, CLIP), middle, CLIP),
+            f"{image}, inflated, clips of {_CLIP}, {middle} px": lambda: _propagate(
+                _image(weights, _CLIP), middle, _CLIP
+            ),
             f"{image}, frame by frame, {full} px": lambda: _propagate(_image(weights), full),
         }
     return {label: choices[label] for label in request.choose(choices)}
@@ -153,24 +155,24 @@ def _propagate(model: Motionformer, height: int, clip: int | None = None) -> Tra
     return LabelPropagation(features, Affinity(temperature=0.1))
 
 
-class KeptScores:
-    """The figures of each row in `folder`, found again by everything that identifies them."""
+class _StoredMetrics:
+    """The metrics of each row in `folder`, found again by everything that identifies them."""
 
     def __init__(self, folder: Path, **made_of: Any) -> None:
         self.folder = folder
         self.made_of = made_of
 
-    def read(self, row: str) -> Figures | None:
+    def read(self, row: str) -> _Metrics | None:
         """What was kept of a row with the same data and options; None if there is nothing."""
         try:
             stored = json.loads(self._file(row).read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
             return None
-        figures: Figures | None = stored["figures"] if stored.get("of") == self._identify(row) else None
-        return figures
+        metrics: _Metrics | None = stored["figures"] if stored.get("of") == self._identify(row) else None
+        return metrics
 
-    def write(self, row: str, figures: Figures) -> None:
-        text = json.dumps({"of": self._identify(row), "figures": figures}, indent=1, ensure_ascii=False)
+    def write(self, row: str, metrics: _Metrics) -> None:
+        text = json.dumps({"of": self._identify(row), "figures": metrics}, indent=1, ensure_ascii=False)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self._file(row), text)
 
@@ -182,7 +184,7 @@ class KeptScores:
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def digest_sequences(sequences: Iterable[Sequence]) -> str:
+def _digest_sequences(sequences: Iterable[Sequence]) -> str:
     """Changes with any mask, and with the names and sizes of the frames."""
     digest = hashlib.sha256()
     for sequence in sequences:
@@ -193,7 +195,7 @@ def digest_sequences(sequences: Iterable[Sequence]) -> str:
     return digest.hexdigest()
 
 
-def stamp_file(name: str) -> list[int]:
+def _stamp_file(name: str) -> list[int]:
     """Size and time of a file, which change when it is replaced; nothing for what is no file."""
     if not name or not Path(name).is_file():
         return []

@@ -1,4 +1,4 @@
-"""Tables of recipes: which training runs there are, where each lies, training a few at a time, and their figures.
+"""Tables of recipes: which training runs there are, where each lies, training a few at a time, and their metrics.
 
 With `--data` a row is trained as `motionformer finetune` would: the videos decide the clip and the head, the row
 everything else. All rows and seeds share one split of the videos.
@@ -41,17 +41,17 @@ class Job:
 
 
 def train_table(experiment: Experiment, request: Request) -> Outcome:
-    """Every row with every seed; a run that is finished is not repeated, so a killed table goes on where it stopped."""
+    """Every row with every seed; a run that is finished is not repeated, so a killed table resumes."""
     jobs = plan_jobs(choose_rows(experiment, request), request)
     if request.train:
         train_jobs(jobs, request)
-    outcome = collect(experiment, jobs, request)
+    outcome = _collect(experiment, jobs, request)
     if not outcome.lines:
         raise no_finished_run(request)
     return outcome
 
 
-def collect(experiment: Experiment, jobs: Sequence[Job], request: Request) -> Outcome:
+def _collect(experiment: Experiment, jobs: Sequence[Job], request: Request) -> Outcome:
     """The table of the jobs that are finished; rows without a finished run are left out."""
     found: dict[str, list[tuple[Job, dict[str, Any]]]] = {job.row.label: [] for job in jobs}  # in the table's order
     for job, card in finished(jobs):
@@ -65,7 +65,7 @@ def collect(experiment: Experiment, jobs: Sequence[Job], request: Request) -> Ou
 
 def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
     row = runs[0][0].row
-    scores = {job.seed: 100 * kept_score(card["results"]) for job, card in runs}
+    scores = {job.seed: 100 * _kept_score(card["results"]) for job, card in runs}
     seeds = tuple(sorted(scores))
     values = tuple(scores[seed] for seed in seeds)
     seconds, clips = mean(card["seconds"] for _, card in runs), runs[0][1]["data"]["val"]["clips"]
@@ -73,7 +73,7 @@ def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
 
 
 def choose_rows(experiment: Experiment, request: Request) -> list[Row]:
-    """The rows asked for; none is an error that says why."""
+    """The rows asked for; none is an error with the reason."""
     there = experiment.cpu if request.scale == "cpu" else experiment.paper
     chosen = [row for row in there if request.rows in row.label]
     if chosen:
@@ -97,13 +97,13 @@ def plan_jobs(rows: Sequence[Row], request: Request) -> list[Job]:
             " those of one data set."
         )
     return [
-        Job(row, seed, run_folder(row, seed, request), request.changes, request.data)
+        Job(row, seed, _run_folder(row, seed, request), request.changes, request.data)
         for seed in range(request.seeds)
         for row in rows
     ]
 
 
-def run_folder(row: Row, seed: int, request: Request) -> Path:
+def _run_folder(row: Row, seed: int, request: Request) -> Path:
     """Named after what is trained, not after the table: the same run serves several tables."""
     parts = [row.recipe, *(change.removeprefix("model.changes.") for change in row.changes)]
     if request.data is not None:
@@ -114,18 +114,18 @@ def run_folder(row: Row, seed: int, request: Request) -> Path:
 def train_jobs(jobs: Sequence[Job], request: Request) -> None:
     """Train them here, or in several processes at the same time. The first error stops the rest."""
     distinct = list({job.folder: job for job in jobs}.values())
-    done = run_parallel(partial(train_job, threads=request.threads), distinct, request.processes)
+    done = run_parallel(partial(_train_job, threads=request.threads), distinct, request.processes)
     for number, (job, (correct, clips)) in enumerate(done, 1):
         request.tell(f"{number} of {len(distinct)}: {job.row.label}, seed {job.seed}: {show_share(correct, clips)}")
 
 
-def train_job(job: Job, threads: int) -> tuple[int, int]:
+def _train_job(job: Job, threads: int) -> tuple[int, int]:
     """Train one row in this process; how many of its validation clips are right (verb and noun, where there are both),
     and how many there are."""
     torch.set_num_threads(threads)
     card = train(make_recipe(job, write=True), quiet=True).card
     clips = card["data"]["val"]["clips"]
-    return round(kept_score(card["results"]) * clips), clips
+    return round(_kept_score(card["results"]) * clips), clips
 
 
 def make_recipe(job: Job, *, write: bool = False) -> Recipe:
@@ -133,14 +133,14 @@ def make_recipe(job: Job, *, write: bool = False) -> Recipe:
     changes = [*job.changes, f"seed={job.seed}"]
     if job.videos is None:
         return load_recipe(job.row.recipe, [*job.row.changes, *changes, f"output={job.folder}"])
-    planned = plan_row(job.row, job.videos, job.folder, changes)
+    planned = _plan_row(job.row, job.videos, job.folder, changes)
     if write:
         planned.write_lists()
     return planned.recipe
 
 
 def finished(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """The jobs whose run is complete, with its card. A run of another recipe in a job's place is an error."""
+    """The jobs whose run is complete, with its card. A run of another recipe in a job's folder is an error."""
     for job in jobs:
         card = job.folder / "card.json"
         if card.is_file():
@@ -161,29 +161,29 @@ def no_finished_run(request: Request) -> RecipeError:
     return RecipeError(f"no finished run in {request.out / 'runs'}: without --collect they are trained.")
 
 
-def kept_score(results: dict[str, Any]) -> float:
+def _kept_score(results: dict[str, Any]) -> float:
     """Top-1 of a finished run's model: of actions, where there are verbs and nouns."""
     kept = results.get("kept", results["last"])
     return float(kept["action"] if "action" in kept else kept["top1"])
 
 
-EPOCHS = 10
+_EPOCHS = 10
 """A quarter of what `finetune` takes from random weights: a table is many runs."""
-OF_THE_ROW = ("attention", "kernel", "time", "tubelet", "positions", "project_values")
+_OF_THE_ROW = ("attention", "kernel", "time", "tubelet", "positions", "project_values")
 """What a row decides about the model."""
 
 
-def plan_row(row: Row, videos: Path, folder: Path, changes: Sequence[str]) -> FinetunePlan:
+def _plan_row(row: Row, videos: Path, folder: Path, changes: Sequence[str]) -> FinetunePlan:
     """The training of a row on these videos, in this folder; `changes` come last."""
     # tables that share a run name it alike
-    options = FinetuneOptions(epochs=EPOCHS, name=folder.parent.name, output=str(folder))
+    options = FinetuneOptions(epochs=_EPOCHS, name=folder.parent.name, output=str(folder))
     return plan_finetune(videos, options, [*_model_of(row), *changes])
 
 
 def _model_of(row: Row) -> Iterator[str]:
     """Keys of a recipe that make the model of the row out of the one that `finetune` chooses."""
     config = build_config(load_recipe(row.recipe, row.changes), 1)
-    chosen = {key: value for key, value in config_changes(config).items() if key in OF_THE_ROW}
+    chosen = {key: value for key, value in config_changes(config).items() if key in _OF_THE_ROW}
     yield from _flat("model.changes", chosen)
     if config.input.frames != VARIANTS[BASIS].input.frames:
         yield f"model.changes.input.frames={config.input.frames}"
@@ -200,11 +200,11 @@ def _flat(key: str, values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key}.{name}={value}"
 
 
-Item = TypeVar("Item")
-Made = TypeVar("Made")
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
-def run_parallel(do: Callable[[Item], Made], jobs: Sequence[Item], processes: int) -> Iterator[tuple[Item, Made]]:
+def run_parallel(do: Callable[[_Item], _Made], jobs: Sequence[_Item], processes: int) -> Iterator[tuple[_Item, _Made]]:
     """Each job with what it gave, as they end; `do` and the jobs must be picklable. The first error stops the rest."""
     if processes == 1:
         yield from ((job, do(job)) for job in jobs)

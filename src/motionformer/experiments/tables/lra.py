@@ -21,7 +21,7 @@ from motionformer.experiments.tables.jobs import no_finished_run, run_parallel
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
 from motionformer.inference.metrics import show_share
 
-FOLDERS = {
+_FOLDERS = {
     "listops": "listops",
     "text": "aclImdb",
     "retrieval": "aan",
@@ -29,7 +29,7 @@ FOLDERS = {
     "pathfinder": "pathfinder",
 }
 """Where the files of each task lie below `--data`."""
-PUBLISHED = {
+_PUBLISHED = {
     "listops": (36.69, 36.69, 36.90, 33.87),
     "text": (63.09, 63.22, 64.17, 64.42),
     "retrieval": (78.22, 78.98, 78.67, 78.36),
@@ -37,12 +37,12 @@ PUBLISHED = {
     "pathfinder": (66.35, 66.55, 52.32, 66.41),
 }
 """Accuracies of the paper's table 5, in the order of `COMPARED`; the improved Orthoformer is ours."""
-READ: dict[str, int | float | str] = {"steps": 300, "batch": 32, "lr": 1e-3, "dev": 200, "test": 2000}
-MADE: dict[str, int | float | str] = {**READ, "steps": 600, "shortest": 100, "longest": 200}
+_READ: dict[str, int | float | str] = {"steps": 300, "batch": 32, "lr": 1e-3, "dev": 200, "test": 2000}
+_MADE: dict[str, int | float | str] = {**_READ, "steps": 600, "shortest": 100, "longest": 200}
 """Settings at the scale of a CPU. ListOps is short there: as long as published, nothing is learnt within an hour."""
 
 
-Found = dict[tuple[str, str, int], tuple[float, float]]
+_Found = dict[tuple[str, str, int], tuple[float, float]]
 """Task, attention and seed → test accuracy and seconds."""
 
 
@@ -58,9 +58,9 @@ class _Trial:
 
     def jobs(self, kernel: str, request: Request) -> list["_Job"]:
         """One with each seed."""
-        place = request.out / "runs" / f"{self.folder}-{kernel}"
+        folder = request.out / "runs" / f"{self.folder}-{kernel}"
         runs = [Run(self.task.name, kernel, seed, **self.settings) for seed in range(request.seeds)]
-        return [_Job(self, run, place / f"seed-{run.seed}", request.threads, request.tell) for run in runs]
+        return [_Job(self, run, folder / f"seed-{run.seed}", request.threads, request.tell) for run in runs]
 
     def __str__(self) -> str:
         train, test = len(self.splits.train), len(self.splits.test)
@@ -108,10 +108,10 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
     for trial in trials:
         name = trial.task.name
         for kernel in COMPARED:
-            by_seed = {seed: figures for (task, way, seed), figures in found.items() if (task, way) == (name, kernel)}
+            by_seed = {seed: metrics for (task, way, seed), metrics in found.items() if (task, way) == (name, kernel)}
             lines += _line(by_seed, name, kernel, len(trial.splits.test))
         if is_small and any(line.group == name for line in lines):
-            lines.append(Line("always the most frequent class", (100 * most_frequent(trial.splits.test),), group=name))
+            lines.append(Line("always the most frequent class", (100 * _most_frequent(trial.splits.test),), group=name))
     if not lines:
         raise no_finished_run(request)
     settings = "batch, steps and warm-up as published"
@@ -121,15 +121,15 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
     return new_outcome(experiment, request, about, lines, measure="accuracy, %")
 
 
-def most_frequent(examples: Examples) -> float:
-    """The share of the most frequent class: what guessing gets."""
+def _most_frequent(examples: Examples) -> float:
+    """The share of the most frequent class: the chance level."""
     counts = Counter(examples[i].label for i in range(len(examples)))
     return max(counts.values()) / len(examples)
 
 
 def _small(request: Request) -> list[_Trial]:
     """ListOps, made short, or the tasks whose files are below `--data`; a part of their test splits."""
-    options = request.options(**(MADE if request.data is None else READ))
+    options = request.options(**(_MADE if request.data is None else _READ))
     steps = options["steps"]
     settings = {
         **{key: options[key] for key in ("steps", "batch", "lr")},
@@ -147,9 +147,9 @@ def _small(request: Request) -> list[_Trial]:
         origin = f"made, {lengths[0]} to {lengths[1]} tokens where the paper has 500 to 2,000"
         found.append(_Trial(TASKS["listops"], splits, origin, settings, f"listops-{lengths[0]}-{lengths[1]}"))
     else:
-        there = {name: request.data / folder for name, folder in FOLDERS.items() if (request.data / folder).is_dir()}
+        there = {name: request.data / folder for name, folder in _FOLDERS.items() if (request.data / folder).is_dir()}
         if not there:
-            raise RecipeError(f"none of the folders {', '.join(FOLDERS.values())} is in it.", request.data)
+            raise RecipeError(f"none of the folders {', '.join(_FOLDERS.values())} is in it.", request.data)
         for name in _chosen_tasks(request, there):
             splits = TASKS[name].read(there[name])
             found.append(_Trial(TASKS[name], splits, there[name].name, settings, f"{request.data_name}-{name}"))
@@ -169,17 +169,17 @@ def _chosen_tasks(request: Request, names: Iterable[str]) -> list[str]:
 
 
 def _published(task: Task, root: Path | None) -> _Trial:
-    folder = None if root is None else root / FOLDERS[task.name]
+    folder = None if root is None else root / _FOLDERS[task.name]
     if folder is not None and folder.exists():
         return _Trial(task, task.read(folder), folder.name, {}, task.name)
     if task.make is None:
-        raise RecipeError(f"{task.name} is not made here: put its files into {FOLDERS[task.name]} below --data.")
+        raise RecipeError(f"{task.name} is not made here: put its files into {_FOLDERS[task.name]} below --data.")
     return _Trial(task, task.make(0), "made", {}, task.name)
 
 
-def _train_all(jobs: Sequence[_Job], request: Request) -> Found:
+def _train_all(jobs: Sequence[_Job], request: Request) -> _Found:
     """Train what is not finished, some at the same time."""
-    results: Found = {}
+    results: _Found = {}
     for job, result in run_parallel(_train, jobs, request.processes):
         examples = len(job.trial.splits.test)
         request.tell(f"{job}: {show_share(round(result.test_accuracy * examples), examples)} of test")
@@ -193,9 +193,9 @@ def _train(job: _Job) -> Result:
     return train(job.trial.task, job.trial.splits, job.run, job.folder, device=device, report=job)
 
 
-def _finished(jobs: Sequence[_Job]) -> Found:
+def _finished(jobs: Sequence[_Job]) -> _Found:
     """What lies there of these runs."""
-    results: Found = {}
+    results: _Found = {}
     for job in jobs:
         if (job.folder / "result.json").is_file():
             asked = {**asdict(job.run.complete(job.trial.task)), **fingerprint(job.trial.splits)}
@@ -207,7 +207,7 @@ def _line(by_seed: dict[int, tuple[float, float]], name: str, kernel: str, examp
     """One line of the runs with every seed; none if there is no run."""
     if not by_seed:
         return []
-    published = dict(zip(COMPARED, PUBLISHED[name], strict=False)).get(kernel)
+    published = dict(zip(COMPARED, _PUBLISHED[name], strict=False)).get(kernel)
     seeds = tuple(sorted(by_seed))
     accuracies = tuple(100 * by_seed[seed][0] for seed in seeds)
     seconds = mean(seconds for _, seconds in by_seed.values())
@@ -219,10 +219,10 @@ def _read_result(file: Path, asked: dict[str, object]) -> tuple[float, float]:
     """Test accuracy and seconds of a finished run, which must be the one asked for, on the data asked for."""
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
-        there, figures = {**stored["run"], **stored["data"]}, (stored["test_accuracy"], stored["seconds"])
+        there, metrics = {**stored["run"], **stored["data"]}, (stored["test_accuracy"], stored["seconds"])
     except (ValueError, KeyError, TypeError) as error:
         raise RecipeError("is no result of `motionformer lra train`, or a damaged one.", file) from error
     differ = [f"{key} {there.get(key)}, asked for {value}" for key, value in asked.items() if there.get(key) != value]
     if differ:
         raise RecipeError(f"is of another run ({'; '.join(differ)}): give its settings, or another --out.", file)
-    return figures
+    return metrics

@@ -1,4 +1,4 @@
-"""What was asked of an experiment, and what it gave: figures of every seed. `card.py` writes and draws them."""
+"""What was asked of an experiment, and what it gave: metrics of every seed. `report.py` writes and draws them."""
 
 import json
 import math
@@ -16,13 +16,13 @@ from motionformer.inference.metrics import show_interval, wilson
 Scale = Literal["cpu", "paper"]
 
 
-def _say_nothing(line: str) -> None:
+def _ignore(line: str) -> None:
     pass
 
 
 @dataclass(frozen=True)
 class Request:
-    """`tell` hears a line whenever a part is done."""
+    """`tell` is called with a line whenever a part is done."""
 
     out: Path
     scale: Scale = "cpu"
@@ -34,23 +34,23 @@ class Request:
     threads: int = 1
     train: bool = True  # False: collect what is there
     command: str = ""
-    tell: Callable[[str], None] = _say_nothing
+    tell: Callable[[str], None] = _ignore
 
     @property
     def data_name(self) -> str:
         """What the data are called in tables: a folder's whole name, a file's without its ending; empty if built in."""
         if self.data is None:
             return ""
-        place = self.data.resolve()
-        return place.name if place.is_dir() else place.stem
+        path = self.data.resolve()
+        return path.name if path.is_dir() else path.stem
 
-    def refuse_processes(self) -> None:
+    def check_one_process(self) -> None:
         """For an experiment whose rows are computed one after the other."""
         if self.processes > 1:
             raise RecipeError("the rows of this experiment are computed one after the other: leave --processes out.")
 
     def choose(self, names: Iterable[str]) -> list[str]:
-        """The rows asked for, of those with these names; none is an error that says which there are."""
+        """The rows asked for, of those with these names; none is an error that lists them."""
         there = list(names)
         chosen = [name for name in there if self.rows in name]
         if not chosen:
@@ -80,15 +80,15 @@ def _number(change: str, text: str, default: int | float | str) -> int | float:
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the table: the figure of every seed."""
+    """One row of the table: the metric of every seed."""
 
     label: str
     values: tuple[float, ...]
     seconds: float | None = None
     group: str = ""
     x: float | None = None
-    paper: str = ""  # the paper's figure, where no recipe's header has it
-    seeds: tuple[int, ...] = ()  # of the values; from 0 on unless said
+    paper: str = ""  # the paper's result, where no recipe's header has it
+    seeds: tuple[int, ...] = ()  # of the values; from 0 on by default
     videos: int | None = None  # how many each value, an accuracy in %, is of
 
     def by_seed(self) -> dict[int, float]:
@@ -104,7 +104,7 @@ class Line:
         return stdev(self.values) if len(self.values) > 1 else None
 
     def show(self, value: float) -> str:
-        """A figure of this row, with as many digits as all its figures have; zero has no sign."""
+        """A value of this row, with as many digits as all its values have; zero has no sign."""
         digits = 1 if max(map(abs, self.values)) >= 10 else 2
         return f"{round(value, digits) + 0.0:.{digits}f}"
 
@@ -121,7 +121,7 @@ class Line:
 class Outcome:
     """What an experiment gave here.
 
-    `about` says how much was trained and tested, `data` on whose videos, `rows` which rows were asked for, if not all.
+    `about` is how much was trained and tested, `data` on whose videos, `rows` which rows were asked for, if not all.
     """
 
     id: str
@@ -138,7 +138,7 @@ class Outcome:
         return file_stem(self.id, self.scale, self.data, self.rows)
 
     def unit(self, group: str) -> str:
-        """What the figures of a group are."""
+        """What is measured in a group."""
         return ", ".join(filter(None, (group, self.measure)))
 
     def to_dict(self) -> dict[str, Any]:

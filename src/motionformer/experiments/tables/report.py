@@ -42,7 +42,7 @@ def _table(lines: Sequence[Line], unit: str) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in table) + "\n"
 
 
-def to_card(experiment: Experiment, outcome: Outcome) -> str:
+def _to_card(experiment: Experiment, outcome: Outcome) -> str:
     """What was run, what it gave, and what the original needs."""
     facts = [f"# {experiment.name}: {experiment.title}", "", f"* Command: `{outcome.command}`"]
     facts += [f"* What was run: {outcome.about}"] if outcome.about else []
@@ -57,7 +57,7 @@ def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> lis
     draw(experiment, outcome).savefig(picture, format="png", dpi=130)
     contents: dict[str, str | bytes] = {
         ".json": text,
-        ".md": to_card(experiment, outcome),
+        ".md": _to_card(experiment, outcome),
         ".png": picture.getvalue(),
     }
     files = [folder / f"{outcome.stem}{suffix}" for suffix in contents]
@@ -67,8 +67,8 @@ def write_outcome(experiment: Experiment, outcome: Outcome, folder: Path) -> lis
     return files
 
 
-COLOURS = ("#7a8691", "#c2571a", "#2563a8", "#1d7a46")
-INK = "#22303c"
+_COLOURS = ("#7a8691", "#c2571a", "#2563a8", "#1d7a46")
+_INK = "#22303c"
 
 
 def draw(experiment: Experiment, outcome: Outcome) -> Figure:
@@ -95,9 +95,9 @@ def draw(experiment: Experiment, outcome: Outcome) -> Figure:
 
 def _draw_curves(axes: Any, outcome: Outcome) -> None:
     groups = dict.fromkeys(line.group for line in outcome.lines)
-    for place, (colour, group) in enumerate(zip(COLOURS, groups, strict=False)):
+    for index, (colour, group) in enumerate(zip(_COLOURS, groups, strict=False)):
         lines = [line for line in outcome.lines if line.group == group and line.x is not None]
-        aside = 0.05 * (place - (len(groups) - 1) / 2)  # beside each other, so that no error bar hides another
+        aside = 0.05 * (index - (len(groups) - 1) / 2)  # beside each other, so that no error bar hides another
         axes.errorbar(
             [line.x + aside for line in lines if line.x is not None],
             [line.mean for line in lines],
@@ -111,14 +111,14 @@ def _draw_curves(axes: Any, outcome: Outcome) -> None:
 
 
 def _draw_bars(axes: Any, lines: list[Line], measure: str) -> None:
-    """Bars, their figures beside the names, where nothing can hide them; seeds as dots, the paper's as diamonds."""
+    """Bars, their values beside the names, where nothing can hide them; seeds as dots, the paper's as diamonds."""
     names = [f"{line.label}   {line.show(line.mean)}" for line in lines]
     axes.barh(names, [line.mean for line in lines], color="#8fb3d9", height=0.62)
     shown = [value for line in lines for value in line.values]
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if len(line.values) > 1:
-            axes.plot(line.values, [place] * len(line.values), "o", color=INK, markersize=4)
-    published = {place: float(line.paper) for place, line in enumerate(lines) if line.paper}
+            axes.plot(line.values, [index] * len(line.values), "o", color=_INK, markersize=4)
+    published = {index: float(line.paper) for index, line in enumerate(lines) if line.paper}
     axes.plot(list(published.values()), list(published), "D", color="none", markeredgecolor="#c2571a", markersize=6)
     marks = [*(["dots: seeds"] if len(shown) > len(lines) else []), *(["diamonds: paper"] if published else [])]
     axes.set_xlabel("\n".join(filter(None, (measure, "; ".join(marks)))))
@@ -129,8 +129,8 @@ def _draw_bars(axes: Any, lines: list[Line], measure: str) -> None:
     axes.invert_yaxis()
 
 
-DATA = {"k400": "K400", "ssv2": "SSv2"}
-HEAD = """# The paper's tables, and what was run of them
+_DATA = {"k400": "K400", "ssv2": "SSv2"}
+_HEAD = """# The paper's tables, and what was run of them
 
 Made by `motionformer reproduce --page docs` from the outcomes in `docs/results`; not written by hand. *Paper* is
 the authors' figure, top-1 on the data sets named, as far as it could be confirmed. *Ours* is the same comparison with a
@@ -146,7 +146,7 @@ def write_page(docs: Path) -> Path:
     if not outcomes:
         raise RecipeError(f"there are no outcomes (ID-cpu.json) in {docs / 'results'} to make the page of.")
     page = docs / "reproduction.md"
-    page.write_text(make_page(outcomes), encoding="utf-8")
+    page.write_text(_make_page(outcomes), encoding="utf-8")
     return page
 
 
@@ -157,13 +157,13 @@ def read_outcomes(folder: Path) -> list[Outcome]:
     return sorted(whole, key=lambda outcome: (outcome.id, outcome.data))
 
 
-def make_page(outcomes: Sequence[Outcome]) -> str:
+def _make_page(outcomes: Sequence[Outcome]) -> str:
     """The text of the page."""
     found = {name: [outcome for outcome in outcomes if outcome.id == name] for name in EXPERIMENTS}
     rows = [_overview(experiment, found[name]) for name, experiment in EXPERIMENTS.items()]
     table = ["| | what | status | command |", "|---|---|---|---|", *rows]
     sections = [_section(experiment, found[name]) for name, experiment in EXPERIMENTS.items()]
-    return HEAD + "\n" + "\n".join(table) + "\n" + "".join(sections)
+    return _HEAD + "\n" + "\n".join(table) + "\n" + "".join(sections)
 
 
 def _overview(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
@@ -201,7 +201,7 @@ def _recipes(rows: Sequence[Row]) -> str:
 
 
 def _recipe_table(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
-    """The paper's figure of every row beside ours on each data."""
+    """The paper's result of every row beside ours on each data set."""
     columns = [outcome.data or "motion benchmark" for outcome in outcomes] or ["ours"]
     found: list[Mapping[str, Line]] = [{line.label: line for line in outcome.lines} for outcome in outcomes] or [{}]
     head = ["| | paper | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
@@ -251,10 +251,10 @@ def _ours(line: Line | None) -> str:
 def _published(row: Row) -> str:
     if not row.published:
         return "–"
-    said = {name: _expected(f"{folder}/{row.published}") for folder, name in DATA.items()}
+    said = {name: _expected(f"{folder}/{row.published}") for folder, name in _DATA.items()}
     return said["K400"] if len(set(said.values())) == 1 else "; ".join(f"{name} {text}" for name, text in said.items())
 
 
 def _expected(recipe: str) -> str:
-    """What a recipe says is to be expected, without its source."""
+    """The expected result of a recipe, without its source."""
     return find_row(recipe).expected.partition(" (")[0]

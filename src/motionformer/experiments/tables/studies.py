@@ -39,7 +39,7 @@ from motionformer.training.model import build_config
 from motionformer.training.recipe import load_recipe
 from motionformer.weights import load_model
 
-MEMORY_ROWS = {
+_MEMORY_ROWS = {
     "exact": ("base", 7.4),
     "Performer, 256 features": ("t3a-performer", 5.1),
     "Nyström, 128": ("t3a-nystrom", 3.8),
@@ -51,40 +51,40 @@ MEMORY_ROWS = {
     "Orthoformer, 128 of each frame": ("t3d-per-frame", 16.5),
 }
 """Rows of table 3: the recipe of each, on Kinetics-400, and the paper's GB of CUDA memory."""
-EXACT = "exact"
-OF_EXACT, BEYOND_WEIGHTS = "of exact", "GB beyond weights and gradients"
+_EXACT = "exact"
+_OF_EXACT, _BEYOND_WEIGHTS = "of exact", "GB beyond weights and gradients"
 
 
-def measure_memory(experiment: Experiment, request: Request) -> Outcome:
+def _measure_memory(experiment: Experiment, request: Request) -> Outcome:
     """A training step of each model in a process of its own; what exact attention takes is always measured."""
-    request.refuse_processes()
+    request.check_one_process()
     if request.data is not None or request.changes or request.scale == "paper":
         raise RecipeError("memory is measured with the models of the paper on one clip of noise: nothing can be given.")
     if not request.train:
         raise RecipeError("memory is measured anew each time: leave --collect out.")
-    chosen = request.choose(MEMORY_ROWS)
+    chosen = request.choose(_MEMORY_ROWS)
     bytes_of = {}
-    for label in dict.fromkeys((EXACT, *chosen)):
-        bytes_of[label] = training_step_peak(build_config(load_recipe(f"k400/{MEMORY_ROWS[label][0]}"), 400))
+    for label in dict.fromkeys((_EXACT, *chosen)):
+        bytes_of[label] = training_step_peak(build_config(load_recipe(f"k400/{_MEMORY_ROWS[label][0]}"), 400))
         request.tell(f"{label}: {bytes_of[label] / 1e6:,.0f} MB")
     ratios = [
         Line(
             label,
-            (bytes_of[label] / bytes_of[EXACT],),
-            group=OF_EXACT,
-            paper=f"{MEMORY_ROWS[label][1] / MEMORY_ROWS[EXACT][1]:.2f}",
+            (bytes_of[label] / bytes_of[_EXACT],),
+            group=_OF_EXACT,
+            paper=f"{_MEMORY_ROWS[label][1] / _MEMORY_ROWS[_EXACT][1]:.2f}",
         )
         for label in chosen
     ]
     sizes = [
-        Line(label, (bytes_of[label] / 1e9,), group=BEYOND_WEIGHTS, paper=f"{MEMORY_ROWS[label][1]}")
+        Line(label, (bytes_of[label] / 1e9,), group=_BEYOND_WEIGHTS, paper=f"{_MEMORY_ROWS[label][1]}")
         for label in chosen
     ]
     about = "peak of one step of one clip of 16 × 224², float32 on a CPU; the paper's GB are CUDA memory in all"
     return new_outcome(experiment, request, about, [*ratios, *sizes], measure="")
 
 
-def measure_gains(experiment: Experiment, request: Request) -> Outcome:
+def _measure_gains(experiment: Experiment, request: Request) -> Outcome:
     """Train the two rows with every seed, score both on the same videos, and compare class by class."""
     if request.rows:
         raise RecipeError("a3 compares two rows, and needs both: leave --rows out.")
@@ -132,7 +132,7 @@ def score(job: Job) -> Results:
 
 
 def _by_class(compared: list[Comparison]) -> list[Line]:
-    """A line a class with the gain of every seed; largest mean gain first."""
+    """A line per class with the gain of every seed; largest mean gain first."""
     gains: dict[str, list[float]] = {}
     for comparison in compared:
         for change in comparison.classes:
@@ -141,12 +141,12 @@ def _by_class(compared: list[Comparison]) -> list[Line]:
     return lines + sorted((Line(name, tuple(each)) for name, each in gains.items()), key=lambda line: -line.mean)
 
 
-LEVEL = "easy"
-TRACED_CLIP = "motion:easy/5"  # the first whose disc never leaves the frame
-CLIPS = 128
+_LEVEL = "easy"
+_TRACED_CLIP = "motion:easy/5"  # the first whose disc never leaves the frame
+_CLIPS = 128
 
 
-def measure_maps(experiment: Experiment, request: Request) -> Outcome:
+def _measure_maps(experiment: Experiment, request: Request) -> Outcome:
     """Train the schemes, draw one clip with each, and measure the paths of the mean map over layers and heads."""
     if request.data is not None:
         raise RecipeError("where things go in your videos is not known: `motionformer trace VIDEO` draws their maps.")
@@ -176,13 +176,13 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
     models: dict[str, Path] = {}
     for job in jobs:
         models.setdefault(job.row.label, job.folder / "model")
-    compare_maps(models, TRACED_CLIP, layer="mean").save(picture)
+    compare_maps(models, _TRACED_CLIP, layer="mean").save(picture)
     request.tell(f"{picture}: mean of layers and heads, the first seed")
     lines = [Line(label, tuple(values)) for label, values in found.items()]
     about = (
         f"how far from the disc the mean map of all layers and heads is strongest, or is on average;"
-        f" {CLIPS} test clips of {LEVEL}, frames with a whole disc; frames in which that map has a peak and is not near"
-        f" uniform: {', '.join(f'{label} {mean(shares):.0%}' for label, shares in peaked.items())}"
+        f" {_CLIPS} test clips of {_LEVEL}, frames with a whole disc; frames in which that map has a peak and is not"
+        f" near uniform: {', '.join(f'{label} {mean(shares):.0%}' for label, shares in peaked.items())}"
     )
     return new_outcome(
         experiment,
@@ -196,11 +196,11 @@ def measure_maps(experiment: Experiment, request: Request) -> Outcome:
 def _errors(model: Motionformer) -> PathErrors:
     shape = model.config.input
     return path_error(
-        model, MotionBenchmark(LEVEL, "test", CLIPS, frames=shape.frames, stride=shape.stride, size=shape.height)
+        model, MotionBenchmark(_LEVEL, "test", _CLIPS, frames=shape.frames, stride=shape.stride, size=shape.height)
     )
 
 
-PAPER_GMACS = {
+_PAPER_GMACS = {
     "joint-base": "180.6",
     "divided-base": "185.8",
     "motionformer-base": "369.5",
@@ -209,27 +209,29 @@ PAPER_GMACS = {
     "motionformer-h": "",
 }
 """G multiply-adds of one view in the paper."""
-EQUATIONS = "G multiply-adds, the paper's equations"
-COMPUTED = "G multiply-adds, as computed here"
-STEP_MEMORY = "GB of a training step, one clip, float32"
-ENCODER = "ListOps encoder, 2,048 tokens: G multiply-adds"
+_EQUATIONS = "G multiply-adds, the paper's equations"
+_COMPUTED = "G multiply-adds, as computed here"
+_STEP_MEMORY = "GB of a training step, one clip, float32"
+_ENCODER = "ListOps encoder, 2,048 tokens: G multiply-adds"
 
 
-def count_costs(experiment: Experiment, request: Request) -> Outcome:
+def _count_costs(experiment: Experiment, request: Request) -> Outcome:
     """Multiply-adds twice, memory once, and the encoder of Long Range Arena."""
-    request.refuse_processes()
+    request.check_one_process()
     if request.data is not None or request.changes:
         raise RecipeError("costs are counted: there is nothing to read and nothing to change.")
-    chosen = request.choose(dict.fromkeys((*PAPER_GMACS, *COMPARED)))
-    names = [name for name in PAPER_GMACS if name in chosen]
+    chosen = request.choose(dict.fromkeys((*_PAPER_GMACS, *COMPARED)))
+    names = [name for name in _PAPER_GMACS if name in chosen]
     found = {name: measure(VARIANTS[name]) for name in names}
     literal = [
-        Line(name, (paper_macs(VARIANTS[name]) / 1e9,), group=EQUATIONS, paper=PAPER_GMACS[name]) for name in names
+        Line(name, (paper_macs(VARIANTS[name]) / 1e9,), group=_EQUATIONS, paper=_PAPER_GMACS[name]) for name in names
     ]
-    computed = [Line(name, (cost.macs / 1e9,), group=COMPUTED, paper=PAPER_GMACS[name]) for name, cost in found.items()]
-    memory = [Line(name, (cost.training_total_bytes / 1e9,), group=STEP_MEMORY) for name, cost in found.items()]
+    computed = [
+        Line(name, (cost.macs / 1e9,), group=_COMPUTED, paper=_PAPER_GMACS[name]) for name, cost in found.items()
+    ]
+    memory = [Line(name, (cost.training_total_bytes / 1e9,), group=_STEP_MEMORY) for name, cost in found.items()]
     arena = [
-        Line(name, (encoder_macs(name) / 1e9,), group=ENCODER, paper=str(ARENA_GMACS.get(name, "")))
+        Line(name, (encoder_macs(name) / 1e9,), group=_ENCODER, paper=str(ARENA_GMACS.get(name, "")))
         for name in COMPARED
         if name in chosen
     ]
@@ -237,19 +239,19 @@ def count_costs(experiment: Experiment, request: Request) -> Outcome:
     return new_outcome(experiment, request, about, [*literal, *computed, *memory, *arena], measure="")
 
 
-STUDIES: dict[str, Callable[[Experiment, Request], Outcome]] = {
-    "t3m": measure_memory,
+_STUDIES: dict[str, Callable[[Experiment, Request], Outcome]] = {
+    "t3m": _measure_memory,
     "t5": compare_attention,
-    "a3": measure_gains,
-    "a4": measure_maps,
-    "a5": count_costs,
+    "a3": _measure_gains,
+    "a4": _measure_maps,
+    "a5": _count_costs,
     "a6": follow_objects,
 }
 
 
 def run_experiment(experiment: Experiment, request: Request) -> Outcome:
     """Whatever makes the experiment: its own study, or training its rows. `threads` 0 is all."""
-    study = STUDIES.get(experiment.id, train_table)
+    study = _STUDIES.get(experiment.id, train_table)
     threads = request.threads or torch.get_num_threads()
     torch.set_num_threads(threads)
     return study(experiment, replace(request, threads=threads))

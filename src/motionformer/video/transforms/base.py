@@ -18,11 +18,11 @@ Label = TypeVar("Label")
 
 
 class Transform(ABC):
-    """One step, or a pipeline of them; everything it does was said when it was made."""
+    """One step, or a pipeline of them; everything about it is chosen at construction."""
 
     @abstractmethod
     def __call__(self, clip: Clip, generator: Generator | None = None) -> Clip:
-        """The changed clip. Steps that draw at random refuse to work without a generator."""
+        """The changed clip. Steps that draw at random need a generator."""
 
     def with_label(
         self, clip: Num[Tensor, "..."], label: Label, generator: Generator | None = None

@@ -135,7 +135,7 @@ class ReleasedColourJitter(Transform):
             return clip
         factors = [1.0 + uniform(-self.amount, self.amount, generator, self) for _ in RELEASED_CHANGES]
         order = torch.randperm(3, generator=required(generator, self)).tolist()
-        return _change_colours(clip, [(RELEASED_CHANGES[place], factors[place]) for place in order])
+        return _change_colours(clip, [(RELEASED_CHANGES[k], factors[k]) for k in order])
 
 
 ReleasedChange = Literal["brightness", "contrast", "saturation"]

@@ -132,7 +132,7 @@ class RandomCrop(Transform):
     """`size` (a side, or height and width) from anywhere.
 
     Args:
-        released: never from the last row or column of places, which the release does not draw.
+        released: never from the last row or column of positions, which the release does not draw.
     """
 
     def __init__(self, size: int | Size, *, released: bool = False) -> None:
@@ -281,7 +281,7 @@ def middle(space: int) -> int:
 
 
 class RandomErasing(Transform):
-    """With some probability, fills a rectangle of random place, area and shape with random pixels.
+    """With some probability, fills a rectangle of random position, area and shape with random pixels.
 
     Args:
         area: share of the picture, smallest and largest.
@@ -380,14 +380,14 @@ class LabelAwareFlip(Transform):
 def find_twins(class_names: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """For each class the one its mirror image belongs to (mostly itself), and the names whose mirror is no class."""
     words = [_words(name) for name in class_names]
-    index = {name: place for place, name in enumerate(words)}
+    index = {name: position for position, name in enumerate(words)}
     mirrors = [_mirror(name) for name in words]
     mirrors = [
         mirror if mirror in index else _mirror(name, UNSURE) for name, mirror in zip(words, mirrors, strict=True)
     ]
     twins = tuple(
-        place if name == mirror else index.get(mirror, place)
-        for place, (name, mirror) in enumerate(zip(words, mirrors, strict=True))
+        position if name == mirror else index.get(mirror, position)
+        for position, (name, mirror) in enumerate(zip(words, mirrors, strict=True))
     )
     return twins, tuple(name for name, mirror in zip(class_names, mirrors, strict=True) if mirror not in index)
 

@@ -25,7 +25,7 @@ Matrix = tuple[tuple[float, float], tuple[float, float]]
 """Rows for x and for y."""
 UNCHANGED: Matrix = ((1.0, 0.0), (0.0, 1.0))
 FILL = 0.5
-PLACES_AT_ONCE = 1 << 15
+PIXELS_AT_ONCE = 1 << 15
 
 
 class RandAugment(Transform):
@@ -203,7 +203,7 @@ class _Operation(NamedTuple):
 
 
 def _table(values: Callable[[Int[Tensor, "256"], float], Num[Tensor, "256"]]) -> ReleasedChange:
-    """An operation that says what becomes of each byte."""
+    """An operation given by what becomes of each byte."""
     return lambda clip, argument, cubic: _look_up(clip, values(torch.arange(256), argument))
 
 
@@ -217,9 +217,9 @@ def _blend(other: Callable[[Frame], Num[Tensor, "..."]]) -> ReleasedChange:
     return lambda clip, factor, cubic: torch.stack([blend(frame, factor) for frame in clip.unbind(1)], dim=1)
 
 
-def _move(places: Callable[[float, int, int], AffineMap]) -> ReleasedChange:
-    """An operation that takes pixels from other places, which depend on height and width."""
-    return lambda clip, argument, cubic: _sample_affine(clip, places(argument, *clip.shape[2:]), cubic=cubic)
+def _move(sources: Callable[[float, int, int], AffineMap]) -> ReleasedChange:
+    """An operation that takes pixels from other sources, which depend on height and width."""
+    return lambda clip, argument, cubic: _sample_affine(clip, sources(argument, *clip.shape[2:]), cubic=cubic)
 
 
 def _each_frame(change_frame: Callable[[Frame], Frame]) -> ReleasedChange:
@@ -310,10 +310,10 @@ def _warp(
     height, width = clip.shape[2:]
     (a, b), (c, d) = matrix
     theta = torch.tensor([[[a, b * height / width, 2 * shift[0]], [c * width / height, d, 2 * shift[1]]]])
-    places = F.affine_grid(theta.to(clip.device), [1, 1, height, width], align_corners=False)
+    sources = F.affine_grid(theta.to(clip.device), [1, 1, height, width], align_corners=False)
 
     def _change(frame: Tensor) -> Tensor:
-        moved = F.grid_sample((frame - FILL)[None], places.to(frame.dtype), align_corners=False)[0]
+        moved = F.grid_sample((frame - FILL)[None], sources.to(frame.dtype), align_corners=False)[0]
         return moved.add_(FILL)
 
     return by_frame(clip, _change)
@@ -337,13 +337,13 @@ def _sharpen(clip: Num[Tensor, "3 t H W"], factor: float) -> Num[Tensor, "3 t H 
     return by_frame(clip, _change)
 
 
-def _sample_affine(clip: UInt8[Tensor, "3 t H W"], places: AffineMap, *, cubic: bool) -> UInt8[Tensor, "3 t H W"]:
-    """Each pixel taken from where `places` maps its centre, rounded down; mid-grey where that is outside the frame.
+def _sample_affine(clip: UInt8[Tensor, "3 t H W"], sources: AffineMap, *, cubic: bool) -> UInt8[Tensor, "3 t H W"]:
+    """Each pixel taken from where `sources` maps its centre, rounded down; mid-grey where that is outside the frame.
 
     Bilinear or cubic (coefficient −1), the frame's edge repeated: as the release warps its frames.
     """
     _, frames, height, width = clip.shape
-    a, b, c, d, e, f = places
+    a, b, c, d, e, f = sources
     x = torch.arange(width, dtype=torch.float64)[None] + 0.5
     y = torch.arange(height, dtype=torch.float64)[:, None] + 0.5
     x, y = (a * x + b * y + c).flatten(), (d * x + e * y + f).flatten()
@@ -351,7 +351,7 @@ def _sample_affine(clip: UInt8[Tensor, "3 t H W"], places: AffineMap, *, cubic: 
     x, y = x - 0.5, y - 0.5
     pixels = clip.permute(2, 3, 0, 1).reshape(height * width, 3 * frames)  # one look-up for all channels and frames
     moved = torch.full_like(pixels, 128)
-    for some in inside.split(PLACES_AT_ONCE):
+    for some in inside.split(PIXELS_AT_ONCE):
         moved[some] = _interpolate(pixels, x[some], y[some], (height, width), cubic).clamp_(0.0, 255.0).to(torch.uint8)
     return moved.view(height, width, 3, frames).permute(2, 3, 0, 1)
 
