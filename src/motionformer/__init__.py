@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from motionformer.weights import list_weights as list_weights
     from motionformer.weights import load_model as load_model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "attention": (
