@@ -141,7 +141,7 @@ from motionformer.attention import AttentionKernel, AttentionScheme, register_ke
 from motionformer.models.costs import measure, paper_macs
 from motionformer.errors import MotionformerError, TraceError
 from motionformer.models import model_config
-from motionformer.trace import trace
+from motionformer.tracing import trace
 
 @register_scheme("mine")
 class Mine(AttentionScheme):
