@@ -105,7 +105,7 @@ class TestTrace:
         assert repr(found) == "Trace(trajectory of (20, 30), model 'mine', clip 'clip', 1 track)"
         assert repr(found.clip) == "Clip('clip', 8 frames 48×48, frames 0 to 7)"
         assert repr(found.tracks[0]).startswith("Track(layer 1, head mean: ")
-        assert motionformer.tracing.trace is trace
+        assert motionformer.trace is trace
 
     def test_motion_clips_know_their_object(self) -> None:
         model = make()
