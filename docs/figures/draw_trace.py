@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from motionformer import create_model
-from motionformer.trace import Comparison, compare, trace
+from motionformer.tracing import Comparison, compare, trace
 
 HERE = Path(__file__).parent
 CLIP = "motion:easy/5"  # the first whose disc never leaves the frame

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from motionformer.attention import register_scheme as register_scheme
     from motionformer.attention import select_prototypes as select_prototypes
     from motionformer.errors import MotionformerError as MotionformerError
+    from motionformer.finetuning import finetune as finetune
     from motionformer.inference import FeatureExtractor as FeatureExtractor
     from motionformer.inference import Predictor as Predictor
     from motionformer.inference import evaluate as evaluate
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from motionformer.models import Motionformer as Motionformer
     from motionformer.models import create_model as create_model
     from motionformer.models import list_models as list_models
+    from motionformer.tracing import trace as trace
     from motionformer.tracking import track as track
     from motionformer.training import train as train
     from motionformer.video import open_video as open_video
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from motionformer.weights import list_weights as list_weights
     from motionformer.weights import load_model as load_model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "attention": (
@@ -61,26 +63,25 @@ _HOME = {
         "select_prototypes",
     ),
     "errors": ("MotionformerError",),
+    "finetuning": ("finetune",),
     "inference": ("FeatureExtractor", "Predictor", "evaluate"),
     "models": ("InputSpec", "KernelConfig", "ModelConfig", "Motionformer", "create_model", "list_models"),
+    "tracing": ("trace",),
     "tracking": ("track",),
     "training": ("train",),
     "video": ("open_video",),
     "weights": ("from_image_weights", "list_weights", "load_model"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
-_PACKAGES = ("trace",)  # not a function: importing the package would replace it; `motionformer.trace.trace` is the call
 
 __all__ = sorted(_MODULE)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"motionformer.{name}")
     if name not in _MODULE:
         raise AttributeError(f"module 'motionformer' has no attribute {name!r}")
     return getattr(import_module(f"motionformer.{_MODULE[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted((*globals(), *_MODULE, *_PACKAGES))
+    return sorted((*globals(), *_MODULE))

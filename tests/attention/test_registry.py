@@ -30,11 +30,11 @@ from motionformer.attention.projection import project_qkv
 from motionformer.cli import app
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import MotionformerError
-from motionformer.finetune.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
+from motionformer.finetuning.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.models.block import Block
 from motionformer.models.costs import measure, paper_macs
 from motionformer.models.motionformer import Motionformer
-from motionformer.trace import compare, trace
+from motionformer.tracing import compare, trace
 from motionformer.training.model import build_config
 from motionformer.training.recipe import make_recipe
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data import Annotations, ClipReader, Record, eval_sampler, middle_sampler, open_dataset, train_sampler
-from motionformer.finetune.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
+from motionformer.finetuning.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.inference import FeatureExtractor, Predictor
 from motionformer.inference.timeline import even_windows, slide
 from motionformer.inference.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
-from motionformer.trace import find_geometry, open_clip
+from motionformer.tracing import find_geometry, open_clip
 from motionformer.training.model import build_config
 from motionformer.training.recipe import ModelPart, Recipe
 from motionformer.training.sources import VideoSource

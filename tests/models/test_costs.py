@@ -141,7 +141,7 @@ from motionformer.attention import AttentionKernel, AttentionScheme, register_ke
 from motionformer.models.costs import measure, paper_macs
 from motionformer.errors import MotionformerError, TraceError
 from motionformer.models import model_config
-from motionformer.trace import trace
+from motionformer.tracing import trace
 
 @register_scheme("mine")
 class Mine(AttentionScheme):
@@ -212,7 +212,5 @@ print(trace(model, frames, what="gradcam", layer=0).scheme)
     )
     *refused, shown = out.splitlines()
     assert len(refused) == 3
-    assert all(
-        "'mine' states no maps: there are maps of trajectory, joint, divided, searching attention" in x for x in refused
-    )
+    assert all("'mine' defines no maps; trajectory, joint, divided, searching attention does" in x for x in refused)
     assert shown == "mine"

@@ -20,7 +20,7 @@ from motionformer.serve import Limits
 from motionformer.serve.models import Models, Question
 from motionformer.serve.server import _allowed_hosts, _listen, _load_models, _make_examples, is_loopback
 from motionformer.serve.sessions import MEGABYTE, Sessions
-from motionformer.trace import Clip, trace
+from motionformer.tracing import Clip, trace
 from motionformer.video import read_frames
 from tests.serve.conftest import Page, run_page, small_model
 

@@ -15,9 +15,9 @@ from motionformer.cli import app
 from motionformer.data import Annotations, Failure, Record, ShardDataset, open_dataset, write_shards
 from motionformer.data.motion import write_video
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
-from motionformer.finetune import plan_finetune
-from motionformer.finetune.options import FinetuneOptions, Hardware
-from motionformer.finetune.split import _split_multi_label, note_shared_files, write_list
+from motionformer.finetuning import plan_finetune
+from motionformer.finetuning.options import FinetuneOptions, Hardware
+from motionformer.finetuning.split import _split_multi_label, note_shared_files, write_list
 from motionformer.inference import Predictor, evaluate, open_source, summarise
 from motionformer.inference.overlap import model_fingerprint
 from motionformer.models import InputSpec

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motionformer import from_image_weights, load_model
 from motionformer.errors import CheckpointError
-from motionformer.finetune.options import initial_model_config
+from motionformer.finetuning.options import initial_model_config
 from motionformer.weights.image import _inflate, _resize_kernel, read_image_weights
 
 DIM, DEPTH, PATCH, SIDE = 64, 2, 8, 4

@@ -11,7 +11,7 @@ from motionformer.cli.options import Attention, MissingOption
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from motionformer.finetune import FinetunePlan
+    from motionformer.finetuning import FinetunePlan
     from motionformer.training import TrainingResult
 
 FINETUNE_HELP = """Train a model on your own videos: a folder of class folders, or a csv of path,label.
@@ -77,7 +77,7 @@ def finetune(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.finetune import FinetuneOptions, plan_finetune
+    from motionformer.finetuning import FinetuneOptions, plan_finetune
     from motionformer.logging import show_messages
 
     options = FinetuneOptions(

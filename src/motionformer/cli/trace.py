@@ -8,7 +8,7 @@ import typer
 from motionformer.cli.options import DeviceOption, JsonOption, ModelOption, ProtocolOption, find_device
 
 if TYPE_CHECKING:
-    from motionformer.trace import Trace
+    from motionformer.tracing import Trace
 
 
 TRACE_HELP = """Show where a model looks: the trajectory of a point, or what the class is seen in.
@@ -61,9 +61,9 @@ def trace(
 ) -> None:
     from rich.console import Console
 
-    from motionformer.trace import Comparison
-    from motionformer.trace import trace as run
-    from motionformer.trace.result import check_suffix
+    from motionformer.tracing import Comparison
+    from motionformer.tracing import trace as run
+    from motionformer.tracing.result import check_suffix
 
     query, files = None if point is None else _parse_point(point), output or []
     for path in files:
@@ -114,7 +114,7 @@ def _print_trace(trace: "Trace") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from motionformer.trace.paths import MIN_PEAKEDNESS
+    from motionformer.tracing.paths import MIN_PEAKEDNESS
 
     what = trace.what if trace.label is None else f"{trace.what}, class {trace.label}"
     if trace.query is not None:

@@ -10,8 +10,8 @@ from motionformer.inference import Predictor
 from motionformer.inference.timeline import model_windows
 from motionformer.models import Motionformer
 from motionformer.serve.sessions import PageVideo
-from motionformer.trace import KINDS, Clip, Comparison, Trace, open_clip, trace
-from motionformer.trace.clip import Point
+from motionformer.tracing import KINDS, Clip, Comparison, Trace, open_clip, trace
+from motionformer.tracing.clip import Point
 
 _Shown = TypeVar("_Shown")
 _MAX_WINDOWS = 60  # of a timeline: more than a screen shows, and each takes time

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from motionformer.errors import MotionformerError, PageError
 from motionformer.serve.models import Models, Question
 from motionformer.serve.sessions import Limits, PageVideo, Sessions, open_upload
-from motionformer.trace import KINDS, Clip, find_geometry
+from motionformer.tracing import KINDS, Clip, find_geometry
 from motionformer.video import read_frames
 
 _PAGE = Path(__file__).parent / "page"

@@ -21,7 +21,7 @@ from motionformer.experiments.tables.report import read_outcomes, write_outcome
 from motionformer.experiments.tables.studies import run_experiment
 from motionformer.inference import evaluate, open_source
 from motionformer.models import create_model
-from motionformer.trace import path_error
+from motionformer.tracing import path_error
 from motionformer.tracking import read_mask, write_mask
 from motionformer.tracking.tracker import Tracker
 from motionformer.video import open_video

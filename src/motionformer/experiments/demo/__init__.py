@@ -24,7 +24,7 @@ from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
 from motionformer.experiments.demo.report import Facts, write_report
 from motionformer.inference import FileVideos, Results, evaluate, print_summary, write_reports
-from motionformer.trace import PathErrors, path_error
+from motionformer.tracing import PathErrors, path_error
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import TrainingResult, train
 from motionformer.weights import load_model

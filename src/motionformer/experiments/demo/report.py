@@ -21,7 +21,7 @@ from motionformer.inference.pictures import draw_confusion
 from motionformer.inference.scorer import SINGLE
 from motionformer.models import Motionformer
 from motionformer.runs import write_atomically
-from motionformer.trace import PathErrors, trace
+from motionformer.tracing import PathErrors, trace
 from motionformer.training.recipe import Recipe
 from motionformer.training.run import TrainingResult, validation_intervals
 from motionformer.video import open_video

@@ -19,8 +19,8 @@ import torch
 from motionformer.errors import RecipeError
 from motionformer.experiments.tables import Experiment, Row
 from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
-from motionformer.finetune import FinetuneOptions, FinetunePlan, plan_finetune
-from motionformer.finetune.options import BASIS, config_changes
+from motionformer.finetuning import FinetuneOptions, FinetunePlan, plan_finetune
+from motionformer.finetuning.options import BASIS, config_changes
 from motionformer.inference.metrics import show_share
 from motionformer.models.variants import VARIANTS
 from motionformer.training.model import build_config

@@ -33,8 +33,8 @@ from motionformer.inference.metrics import show_share
 from motionformer.models import Motionformer
 from motionformer.models.costs import measure, paper_macs, training_step_peak
 from motionformer.models.variants import VARIANTS
-from motionformer.trace import PathErrors, path_error
-from motionformer.trace import compare as compare_maps
+from motionformer.tracing import PathErrors, path_error
+from motionformer.tracing import compare as compare_maps
 from motionformer.training.model import build_config
 from motionformer.training.recipe import load_recipe
 from motionformer.weights import load_model

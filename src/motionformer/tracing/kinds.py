@@ -13,7 +13,7 @@ from torch import Tensor
 
 from motionformer.errors import TraceError
 from motionformer.models import ModelConfig, Motionformer
-from motionformer.trace.maps import SpaceTimeMap, rollout_rows, split_row, walk_layers
+from motionformer.tracing.maps import SpaceTimeMap, rollout_rows, split_row, walk_layers
 
 Which = int | str
 """A layer, head or class, by number or by name (`last`, `all`, `mean`; the name of a class)."""

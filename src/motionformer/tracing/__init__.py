@@ -4,9 +4,9 @@
 (`paths.py`) → a `Trace` (`result.py`), drawn by `draw.py`.
 """
 
-from motionformer.trace.clip import Clip, Geometry, Query, find_geometry, open_clip
-from motionformer.trace.kinds import KINDS
-from motionformer.trace.paths import (
+from motionformer.tracing.clip import Clip, Geometry, Query, find_geometry, open_clip
+from motionformer.tracing.kinds import KINDS
+from motionformer.tracing.paths import (
     PathError,
     PathErrors,
     ellipse,
@@ -15,8 +15,8 @@ from motionformer.trace.paths import (
     path_error,
     peak_path,
 )
-from motionformer.trace.result import Comparison, Trace, Track
-from motionformer.trace.run import compare, trace
+from motionformer.tracing.result import Comparison, Trace, Track
+from motionformer.tracing.run import compare, trace
 
 __all__ = [
     "KINDS",

@@ -7,7 +7,7 @@ import torch
 
 from motionformer.errors import TraceError
 from motionformer.models import InputSpec, ModelConfig
-from motionformer.trace.clip import _sample_around, find_geometry, open_clip
+from motionformer.tracing.clip import _sample_around, find_geometry, open_clip
 from motionformer.video import Clock
 from motionformer.video.transforms import eval_transform
 from tests.video.numbered import read_number, write_lying_video

@@ -11,10 +11,10 @@ from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.models.motionformer import evaluating
-from motionformer.trace.clip import Clip, Geometry, Point, Query, Source, find_geometry, open_clip, prepare_clip
-from motionformer.trace.kinds import KINDS, Question, Shown, Which
-from motionformer.trace.paths import MIN_PEAKEDNESS, expected_path, path_covariance, peak_path, peakedness
-from motionformer.trace.result import SCALES, Comparison, Trace, Track
+from motionformer.tracing.clip import Clip, Geometry, Point, Query, Source, find_geometry, open_clip, prepare_clip
+from motionformer.tracing.kinds import KINDS, Question, Shown, Which
+from motionformer.tracing.paths import MIN_PEAKEDNESS, expected_path, path_covariance, peak_path, peakedness
+from motionformer.tracing.result import SCALES, Comparison, Trace, Track
 from motionformer.weights.load import load_model, short_name
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def trace(
 
     Example:
         ```python
-        from motionformer.trace import trace
+        from motionformer.tracing import trace
 
         found = trace("motion-tiny", "motion:easy/3", layer="all")
         print(found.tracks[-1].peak)  # [token frames, 2], in pixels
@@ -118,7 +118,7 @@ def compare(models: "Mapping[str, Motionformer | Predictor | str | Path]", video
 
     Example:
         ```python
-        from motionformer.trace import compare
+        from motionformer.tracing import compare
 
         compare({"trajectory": "runs/trajectory/model", "joint": "runs/joint/model"}, "motion:hard/12").save("two.png")
         ```

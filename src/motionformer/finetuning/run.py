@@ -17,7 +17,7 @@ from motionformer.data.clips import frame_span, record_clock
 from motionformer.data.lists import read_plain_list
 from motionformer.data.record import Annotations, Missing, Record
 from motionformer.errors import AnnotationError, RecipeError, VideoError
-from motionformer.finetune.options import (
+from motionformer.finetuning.options import (
     MIN_STEPS,
     TRAIN_LIST,
     VAL_LIST,
@@ -26,7 +26,7 @@ from motionformer.finetune.options import (
     VideoFacts,
     finetune_recipe,
 )
-from motionformer.finetune.split import note_shared_files, open_splits, write_list
+from motionformer.finetuning.split import note_shared_files, open_splits, write_list
 from motionformer.models.config import ReadoutKind, ScoringKind
 from motionformer.runs import lock_folder
 from motionformer.training.recipe import Recipe, make_recipe
@@ -170,7 +170,7 @@ def finetune(
 
     Example:
         ```python
-        from motionformer.finetune import finetune
+        from motionformer.finetuning import finetune
 
         result = finetune("videos/", output="runs/mine", init_from="motion-tiny", epochs=10)
         result.kept["top1"]

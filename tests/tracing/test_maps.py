@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from motionformer.errors import TraceError
 from motionformer.models import KernelConfig, Motionformer, create_model
-from motionformer.trace.maps import _LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
+from motionformer.tracing.maps import _LayerAttention, _with_residual, rollout_rows, split_row, walk_layers
 
 TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
 

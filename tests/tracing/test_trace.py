@@ -20,8 +20,8 @@ from motionformer import Predictor, create_model
 from motionformer.data.motion import MotionBenchmark, write_videos
 from motionformer.errors import AnnotationError, TraceError
 from motionformer.models import Motionformer
-from motionformer.trace import compare, path_error, trace
-from motionformer.trace.draw import _draw_filmstrip, _draw_frames, _heat
+from motionformer.tracing import compare, path_error, trace
+from motionformer.tracing.draw import _draw_filmstrip, _draw_frames, _heat
 from motionformer.weights import load_model
 from tests.video.numbered import write_damaged
 
@@ -105,7 +105,7 @@ class TestTrace:
         assert repr(found) == "Trace(trajectory of (20, 30), model 'mine', clip 'clip', 1 track)"
         assert repr(found.clip) == "Clip('clip', 8 frames 48×48, frames 0 to 7)"
         assert repr(found.tracks[0]).startswith("Track(layer 1, head mean: ")
-        assert motionformer.trace.trace is trace
+        assert motionformer.trace is trace
 
     def test_motion_clips_know_their_object(self) -> None:
         model = make()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from motionformer.trace.paths import (
+from motionformer.tracing.paths import (
     MIN_PEAKEDNESS,
     _mean_positions,
     _torus_distance,

@@ -22,8 +22,8 @@ from PIL import Image
 from motionformer.data.motion import write_video
 from motionformer.errors import TraceError
 from motionformer.inference.pictures import plain
-from motionformer.trace.paths import ellipse
-from motionformer.trace.result import Row, Trace, Track
+from motionformer.tracing.paths import ellipse
+from motionformer.tracing.result import Row, Trace, Track
 
 _TOP = 4.0
 """Doublings of a uniform map at which the absolute scale ends: 16 times."""

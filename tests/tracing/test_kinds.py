@@ -8,9 +8,9 @@ import torch
 
 from motionformer import create_model
 from motionformer.errors import TraceError
-from motionformer.trace import trace
-from motionformer.trace.kinds import _choose_heads, _choose_layers, _grad_cam, _Label, _pick_all
-from tests.trace.test_trace import make
+from motionformer.tracing import trace
+from motionformer.tracing.kinds import _choose_heads, _choose_layers, _grad_cam, _Label, _pick_all
+from tests.tracing.test_trace import make
 
 
 class TestChoice:

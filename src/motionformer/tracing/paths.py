@@ -14,8 +14,8 @@ from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.models.motionformer import evaluating
-from motionformer.trace.clip import Geometry, find_geometry, prepare_clip
-from motionformer.trace.maps import split_row, walk_layers
+from motionformer.tracing.clip import Geometry, find_geometry, prepare_clip
+from motionformer.tracing.maps import split_row, walk_layers
 
 REACH = 2
 """Patches around the largest weight that belong to the peak (docs/decisions.md, "where it looks most")."""

@@ -12,8 +12,8 @@ from motionformer import load_model
 from motionformer.data import open_dataset
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import AnnotationError, OutputError, RecipeError
-from motionformer.finetune import FinetunePlan, finetune, plan_finetune
-from motionformer.finetune.options import (
+from motionformer.finetuning import FinetunePlan, finetune, plan_finetune
+from motionformer.finetuning.options import (
     BASIS,
     FinetuneOptions,
     Hardware,
@@ -23,8 +23,8 @@ from motionformer.finetune.options import (
     finetune_recipe,
     initial_model_config,
 )
-from motionformer.finetune.run import _inspect
-from motionformer.finetune.split import _split_by_class, note_shared_files, open_splits, write_list
+from motionformer.finetuning.run import _inspect
+from motionformer.finetuning.split import _split_by_class, note_shared_files, open_splits, write_list
 from motionformer.models.config import ModelConfig
 from motionformer.models.training_data import TrainingData
 from motionformer.models.variants import VARIANTS, create_model

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from motionformer.errors import TraceError
-from motionformer.trace.clip import Clip, Geometry, Query
-from motionformer.trace.maps import SpaceTimeMap
-from motionformer.trace.paths import MIN_PEAKEDNESS
+from motionformer.tracing.clip import Clip, Geometry, Query
+from motionformer.tracing.maps import SpaceTimeMap
+from motionformer.tracing.paths import MIN_PEAKEDNESS
 
 SCALES = ("relative", "absolute")
 """Of the heat: up to the largest weight that is shown, or against a uniform map, the same in all pictures."""
@@ -65,7 +65,7 @@ class _Saveable(ABC):
         """The bytes of a file of a kind in `FORMATS`."""
         if kind == "json":
             return self.to_json().encode()
-        from motionformer.trace import draw  # matplotlib is an extra: only pictures need it
+        from motionformer.tracing import draw  # matplotlib is an extra: only pictures need it
 
         return (draw.animation if kind in ("gif", "mp4") else draw.filmstrip)(self.rows, kind)
 
