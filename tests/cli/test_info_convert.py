@@ -73,7 +73,7 @@ class TestInfo:
         assert "Traceback" not in unknown.stderr
         odd = fail("info", "motionformer-tiny", "--size", "50")
         assert odd.returncode == 1
-        assert "height 50 is no multiple of 8; 48 or 56 would be." in odd.stderr
+        assert "`height` (50) must be a multiple of 8, such as 48 or 56." in odd.stderr
         assert "Traceback" not in odd.stderr
         assert fail("info", "motionformer-tiny", "--kernel", "nystrom", "--prototypes", "0").returncode == 2
 
@@ -122,7 +122,7 @@ class TestConvert:
         torch.save(timm_weights(), tmp_path / "vit.pth")
         words = ("--from-image", "--classes", "4", "--frames", "4", "--size", "32", "--attention", "divided")
         out = run("convert", str(tmp_path / "vit.pth"), str(tmp_path / "m"), *words)
-        assert "time attention starts as a copy of space attention" in out
+        assert "time attention is a copy of space attention with a zero output projection" in out
         assert load_model(tmp_path / "m").config.attention == "divided"
 
     def test_options_of_image_weights(self, tmp_path: Path) -> None:

@@ -44,8 +44,9 @@ class EpochSampler(Sampler[Visit]):
         num_done: items of this process already seen in this epoch, where a run resumes.
 
     Example:
-        >>> [visit.index for visit in EpochSampler(5, shuffle=False, rank=1, num_ranks=2)]
-        [1, 3]
+        ```python
+        [visit.index for visit in EpochSampler(5, shuffle=False, rank=1, num_ranks=2)]  # 1 and 3
+        ```
     """
 
     def __init__(
