@@ -167,7 +167,7 @@ def test_a6_refuses_heights_without_a_token(tmp_path: Path, monkeypatch: pytest.
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr("motionformer.experiments.tables.davis._MIN_HEIGHT", 1)
     monkeypatch.setattr("motionformer.experiments.tables.davis._SEQUENCES", 1)
-    with pytest.raises(RecipeError, match=r"a frame a token or more: not .*4 px"):
+    with pytest.raises(RecipeError, match=r"`height` \(4\) 8 or more"):
         run("a6", tmp_path, "small=4", rows="motion-tiny")
 
 
