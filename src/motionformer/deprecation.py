@@ -1,12 +1,45 @@
-"""Old names of arguments are accepted, with a warning that gives the new one."""
+"""Names of 0.1 (arguments, keys, attributes) are accepted, each with a warning that gives the new one."""
 
 import functools
 import warnings
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+REMOVED_IN = "0.3"
+"""The version that no longer reads the names of 0.1."""
+
+
+def warn_deprecated(old: str, new: str) -> None:
+    """Warn that a name is deprecated; Python shows each such warning once."""
+    message = f"{old} is deprecated and will be removed in {REMOVED_IN}; use {new}."
+    warnings.warn(message, FutureWarning, stacklevel=2)
+
+
+def rename_deprecated(values: Mapping[str, Any], renamed: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """`values` with deprecated keys under their present names, each with a warning. `prefix` is where the keys are."""
+    found = dict(values)
+    for old, new in renamed.items():
+        if old in found:
+            if new in found:
+                raise ValueError(f"`{prefix}{old}` is the deprecated name of `{prefix}{new}`: remove one of them.")
+            warn_deprecated(f"`{prefix}{old}`", f"`{prefix}{new}`")
+            found[new] = found.pop(old)
+    return found
+
+
+def deprecated_names(module: str, renamed: Mapping[str, Any]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module whose objects have had other names."""
+
+    def get(name: str) -> Any:
+        if name not in renamed:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_deprecated(f"`{module}.{name}`", f"`{renamed[name].__name__}`")
+        return renamed[name]
+
+    return get
 
 
 def renamed_arguments(**names: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -27,9 +60,10 @@ def renamed_arguments(**names: str | None) -> Callable[[Callable[P, R]], Callabl
             for old in names.keys() & kwargs.keys():
                 new, value = names[old], kwargs.pop(old)
                 advice = f"use `{new}`" if new else "leave it out"
-                warnings.warn(
-                    f"`{old}` of {function.__qualname__} is deprecated; {advice}.", DeprecationWarning, stacklevel=2
+                message = (
+                    f"`{old}` of {function.__qualname__} is deprecated and will be removed in {REMOVED_IN}; {advice}."
                 )
+                warnings.warn(message, FutureWarning, stacklevel=2)
                 if new:
                     kwargs[new] = value
             return function(*args, **kwargs)

@@ -13,13 +13,13 @@ from tests.inference.made import Linear, Numbers, made_results, random_scores
 
 
 def test_old_spellings_are_read_with_a_warning_that_names_the_new_one(model: Motionformer) -> None:
-    with pytest.warns(DeprecationWarning, match=r"`batch` of Predictor.__init__ is deprecated; use `batch_size`"):
+    with pytest.warns(FutureWarning, match=r"`batch` of Predictor.__init__ is deprecated .* use `batch_size`"):
         assert Predictor(model, batch=3).scorer.batch_size == 3  # type: ignore[call-arg]
-    with pytest.warns(DeprecationWarning, match="`decoder` .* leave it out"):
+    with pytest.warns(FutureWarning, match="`decoder` .* leave it out"):
         Predictor(model, decoder="pyav")  # type: ignore[call-arg]
-    with pytest.warns(DeprecationWarning, match="use `batch_size`"):
+    with pytest.warns(FutureWarning, match="use `batch_size`"):
         assert FeatureExtractor(model, batch=3).batch_size == 3  # type: ignore[call-arg]
-    with pytest.warns(DeprecationWarning, match="`seconds_a_part` of evaluate is deprecated; leave it out"):
+    with pytest.warns(FutureWarning, match="`seconds_a_part` of evaluate is deprecated .* leave it out"):
         evaluate(Linear(), Numbers(), seconds_a_part=1.0)
 
 

@@ -220,7 +220,7 @@ def test_more_threads_give_the_same(folder: Path) -> None:
 def test_a_decoder_of_before_is_warned_of_and_an_unknown_one_is_an_error(folder: Path) -> None:
     path = written(folder, "plain.mp4")
     with (
-        pytest.warns(DeprecationWarning, match="'torchcodec' was removed"),
+        pytest.warns(FutureWarning, match="'torchcodec' was removed"),
         open_video(path, decoder="torchcodec") as old,
     ):
         assert torch.equal(old.read([3]), read_frames(path, [3], decoder="pyav"))

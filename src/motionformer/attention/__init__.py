@@ -20,7 +20,7 @@ from motionformer.attention.record import record_attention
 from motionformer.attention.temporal import TemporalAttention, TemporalAverage
 from motionformer.attention.trajectory import TrajectoryAttention
 from motionformer.attention.divided import DividedAttention, JointAttention
-from motionformer.errors import deprecated_names
+from motionformer.deprecation import deprecated_names
 
 # isort: on
 

@@ -23,7 +23,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from motionformer.attention.projection import split_bias
-from motionformer.errors import MotionformerError, warn_deprecated
+from motionformer.deprecation import warn_deprecated
+from motionformer.errors import MotionformerError
 
 Queries: TypeAlias = Float[Tensor, "b h n d"]
 Keys: TypeAlias = Float[Tensor, "b h m d"]

@@ -1,6 +1,6 @@
 """Tokens, positions, blocks, heads, and the named models made of them."""
 
-from motionformer.errors import deprecated_names
+from motionformer.deprecation import deprecated_names
 from motionformer.models.config import InputSpec, KernelConfig, ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import VARIANTS, create_model, list_models, model_config

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from motionformer.attention import KERNELS, SCHEMES
-from motionformer.errors import ClipSizeError, rename_deprecated, warn_deprecated
+from motionformer.deprecation import rename_deprecated, warn_deprecated
+from motionformer.errors import ClipSizeError
 from motionformer.video.spec import InputSpec as InputSpec
 from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 

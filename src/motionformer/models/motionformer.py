@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from motionformer.attention import SCHEMES
-from motionformer.errors import warn_deprecated
+from motionformer.deprecation import warn_deprecated
 from motionformer.models.block import EPS, Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
 from motionformer.models.head import READOUTS, build_head

@@ -6,7 +6,8 @@ from difflib import get_close_matches
 from fnmatch import filter as match_names
 from typing import Any, get_args
 
-from motionformer.errors import UnknownModelError, rename_deprecated
+from motionformer.deprecation import rename_deprecated
+from motionformer.errors import UnknownModelError
 from motionformer.models.config import RENAMED, InputSpec, KernelConfig, ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
 

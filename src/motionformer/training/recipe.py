@@ -16,7 +16,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from motionformer.errors import RecipeError, rename_deprecated
+from motionformer.deprecation import rename_deprecated
+from motionformer.errors import RecipeError
 from motionformer.models.config import RENAMED
 from motionformer.training.families import find_row, read_mapping
 from motionformer.video.transforms.randaugment import operation_names

@@ -111,7 +111,7 @@ def check_decoder(decoder: str) -> None:
     """Warn of a decoder that there was in 0.1. Raises `ValueError` for one that there never was."""
     if decoder == "torchcodec":
         text = "the decoder 'torchcodec' was removed: videos are read by PyAV, with the same frames; omit `decoder`."
-        warnings.warn(text, DeprecationWarning, stacklevel=3)
+        warnings.warn(text, FutureWarning, stacklevel=3)
     elif decoder != "pyav":
         raise ValueError(f"there is no decoder {decoder!r}; videos are read by 'pyav'.")
 

@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from motionformer.errors import CheckpointError, rename_deprecated
+from motionformer.deprecation import rename_deprecated
+from motionformer.errors import CheckpointError
 from motionformer.experiments.lra.examples import (
     Batch,
     Examples,
