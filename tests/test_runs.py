@@ -171,6 +171,9 @@ def test_a_journal_of_another_job_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"options\.top \(5 there, 3 now\)"):
         read_journal(tmp_path, {"model": "tiny", "options": {"top": 3}})
     assert read_journal(tmp_path, {"model": "tiny", "options": {"top": 3}}, may_differ=["options.top"]) == {}
+    for other in ({"model": "tiny"}, {**HEADER, "seed": 1}):  # a key that is only there, or only now
+        with pytest.raises(OutputError, match="is of another run"):
+            read_journal(tmp_path, other)
 
 
 def test_a_folder_is_locked_for_one_process(tmp_path: Path) -> None:

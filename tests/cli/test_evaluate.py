@@ -255,6 +255,20 @@ def test_a_recipe_brings_its_own_test(tmp_path: Path, monkeypatch: pytest.Monkey
     assert summary["tasks"]["class"]["all"]["top1"] == pytest.approx(card["results"]["last"]["top1"])
 
 
+def test_a_recipe_is_tested_on_the_split_of_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed, (split, count) in enumerate({"train": 16, "val": 8, "test": 24}.items()):
+        write_videos(tmp_path / "data" / split, "easy", count, frames=8, size=48, seed=seed)
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(
+        "name: small\nmodel: {variant: motionformer-tiny, changes: {depth: 1}}\nglobal_batch: 8\nepochs: 1\n"
+        "data: {train: data, val: data, workers: 0}\ntest: {split: test}\n"
+    )
+    assert runner.invoke(app, ["train", str(recipe), "--quiet"], catch_exceptions=False).exit_code == 0
+    shown = runner.invoke(app, ["evaluate", str(recipe), "--workers", "0", "--json"], catch_exceptions=False)
+    assert json.loads(shown.stdout)["videos"] == 24
+
+
 def test_repeated_frames_and_damage_are_told(place: Path, tmp_path: Path) -> None:
     for name in ("up", "down"):
         (tmp_path / "videos" / name).mkdir(parents=True)

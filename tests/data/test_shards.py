@@ -280,7 +280,7 @@ def test_a_video_that_changed_since_is_written_again(annotations: Annotations, t
     for _ in range(3):
         next(started)
     started.close()
-    copies[1].write_bytes(copies[0].read_bytes())
+    copies[1].write_bytes(copies[1].read_bytes()[::-1])  # other contents, as long as before
     list(write_shards(listed, tmp_path / "out", max_bytes=size))
     list(write_shards(listed, tmp_path / "anew", max_bytes=size))
     names = [f"all-{i:06d}.tar" for i in range(4)]

@@ -65,6 +65,8 @@ def test_the_mean_of_classes_holds_the_truth_as_often_as_it_says() -> None:
     sharp, even = mean_of_proportions([39, 1] * 5, [40, 40] * 5), mean_of_proportions([20, 20] * 5, [40, 40] * 5)
     assert sharp[1] - sharp[0] < 0.8 * (even[1] - even[0])
     assert mean_of_proportions([4] * 5, [4] * 5) == wilson(20, 20)
+    # variances of the shares 3/16 · 1/3 each, of their mean 1/32: that of half of 8 videos
+    assert mean_of_proportions([1, 3], [4, 4]) == pytest.approx(wilson(4, 8))
     assert mean_of_proportions([3, 0], [4, 0]) == pytest.approx(mean_of_proportions([3], [4]))  # a class without videos
 
 

@@ -154,3 +154,11 @@ def test_without_labels_there_is_no_figure_to_flatter(videos: Path) -> None:
     model = learnt_from(videos, 5)
     bare = replace(open_dataset(videos), records=tuple(replace(one, label=None) for one in open_dataset(videos)))
     assert run(model, FileVideos(bare, model.config.input)).overlap["videos"] == 5
+
+
+def test_one_video_without_a_label_is_no_way_around_it(videos: Path) -> None:
+    model = learnt_from(videos, 5)
+    first, *others = open_dataset(videos).records
+    mixed = replace(open_dataset(videos), records=(replace(first, label=None), *others))
+    with pytest.raises(EvaluationError, match="5 of 16 videos are training videos"):
+        run(model, FileVideos(mixed, model.config.input))

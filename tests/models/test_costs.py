@@ -69,6 +69,11 @@ def test_memory_options_cost_less() -> None:
     assert plain.macs == recompute.macs == checkpointing.macs
     assert finer.inference_bytes < plain.inference_bytes
     assert plain.weight_bytes == 4 * plain.parameters
+    optimiser = torch.optim.AdamW([weight := torch.nn.Parameter(torch.zeros(plain.parameters))])
+    weight.grad = torch.zeros_like(weight)
+    optimiser.step()
+    moments = sum(part.nbytes for part in optimiser.state[weight].values() if part.shape == weight.shape)
+    assert plain.training_total_bytes == weight.nbytes + moments + plain.training_bytes
 
 
 def test_memory_is_what_the_allocator_sees() -> None:
