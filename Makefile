@@ -29,7 +29,7 @@ slow: $(READY)  ## run the tests that take a minute or more each
 
 coverage: $(READY)  ## run every test and measure which lines ran; an error below 90 %
 	mkdir -p build/coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
+	OMP_NUM_THREADS=1 COVERAGE_FILE=$(CURDIR)/build/coverage/data $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
 		--cov --cov-report=term:skip-covered --cov-report=json:build/coverage/coverage.json --cov-fail-under=90
 
 check: $(READY)  ## lint, format, types, import contracts
@@ -51,7 +51,7 @@ benchmark: $(READY)  ## measure speed and memory, write build/*.md and *.json (a
 	$(BIN)/python -m benchmarks.training_overhead
 	$(BIN)/python -m benchmarks.prediction
 	$(BIN)/python -m benchmarks.approximations
-	$(BIN)/motionformer reproduce t3m --out build/t3m
+	$(BIN)/motionformer reproduce t3m --output build/t3m
 
 figures: $(READY)  ## redraw the pictures of README and docs
 	$(BIN)/python docs/figures/draw.py

@@ -1,8 +1,10 @@
 """Names of 0.1 (arguments, keys, attributes) are accepted, each with a warning that gives the new one."""
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -15,7 +17,7 @@ REMOVED_IN = "0.3"
 def warn_deprecated(old: str, new: str) -> None:
     """Warn that a name is deprecated; Python shows each such warning once."""
     message = f"{old} is deprecated and will be removed in {REMOVED_IN}; use {new}."
-    warnings.warn(message, FutureWarning, stacklevel=2)
+    warnings.warn(message, FutureWarning, stacklevel=_callers_level())
 
 
 def rename_deprecated(values: Mapping[str, Any], renamed: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
@@ -59,11 +61,13 @@ def renamed_arguments(**names: str | None) -> Callable[[Callable[P, R]], Callabl
         def accept(*args: P.args, **kwargs: P.kwargs) -> R:
             for old in names.keys() & kwargs.keys():
                 new, value = names[old], kwargs.pop(old)
+                if new in kwargs:
+                    raise TypeError(f"`{old}` is the deprecated name of `{new}` of {function.__qualname__}: pass one.")
                 advice = f"use `{new}`" if new else "leave it out"
                 message = (
                     f"`{old}` of {function.__qualname__} is deprecated and will be removed in {REMOVED_IN}; {advice}."
                 )
-                warnings.warn(message, FutureWarning, stacklevel=2)
+                warnings.warn(message, FutureWarning, stacklevel=_callers_level())
                 if new:
                     kwargs[new] = value
             return function(*args, **kwargs)
@@ -71,3 +75,12 @@ def renamed_arguments(**names: str | None) -> Callable[[Callable[P, R]], Callabl
         return accept
 
     return decorate
+
+
+def _callers_level() -> int:
+    """The `stacklevel` at which the line outside this package is that used the old name."""
+    here, level = str(Path(__file__).parent), 1
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    return level - 1

@@ -220,7 +220,7 @@ def test_an_epic_submission(tmp_path: Path) -> None:
     words = ["evaluate", str(tmp_path / "model"), str(tmp_path), "--split", "test", "--workers", "0"]
     result = runner.invoke(app, [*words, "--challenge", str(tmp_path / "test.json")])
     assert result.exit_code == 0, result.output
-    assert "no labels: nothing to measure; --out DIR keeps the scores" in result.output
+    assert "no labels: nothing to measure; --output DIR keeps the scores" in result.output
     sent = json.loads((tmp_path / "test.json").read_text())["results"]
     assert list(sent) == [f"P01_{i:02d}_0" for i in range(8)]
     assert len(sent["P01_00_0"]["action"]) == 100

@@ -1,5 +1,7 @@
 """One spelling of arguments, old ones with a warning; models by name, data by address; results that show themselves."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +58,36 @@ def test_results_show_themselves(model: Motionformer) -> None:
     assert repr(features) == "Features(3 × 768 float32, 0.0–3.0 s)"
     assert repr(Predictor(model)).startswith("Predictor(")
     assert "videos" in repr(made_results({"class": random_scores(5, 1, 1, 7)}, {"class": [0, 1, 2, 3, 4]}))
+
+
+def test_results_give_their_metrics() -> None:
+    scores = np.eye(4, dtype=np.float32)[[0, 1, 2, 0]][:, None, None]
+    found = made_results({"class": scores}, {"class": np.arange(4)})
+    assert found.metrics["class"]["top1"] == 0.75
+    assert repr(found) == "Results('m' on 'made': 4 videos, 1 × 1 views, top1 0.750)"
+
+
+def test_wrong_precision_device_and_both_names(model: Motionformer) -> None:
+    program = "from motionformer import *; Predictor(create_model('motionformer-tiny'), precision='8')"
+    wrong = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )  # no type checks
+    assert "EvaluationError: `precision` ('8') must be one of 32, bf16, 16." in wrong.stderr
+    with pytest.raises(EvaluationError, match=r"`device` \(banana\) cannot be used here"):
+        Predictor(model, device="banana")
+    with pytest.raises(TypeError, match="`batch` is the deprecated name of `batch_size`"):
+        Predictor(model, batch=2, batch_size=4)  # type: ignore[call-arg]
+
+
+def test_a_deprecation_points_at_the_line_that_uses_the_old_name(tmp_path: Path) -> None:
+    program = tmp_path / "mine.py"
+    program.write_text(
+        "from motionformer import *\n"
+        "model = create_model('motionformer-tiny', attend='nystrom')\n"
+        "Predictor(model, batch=3)\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, check=True
+    ).stderr  # no type checks
+    assert f"{program}:2: FutureWarning: `attend`" in shown
+    assert f"{program}:3: FutureWarning: `batch`" in shown

@@ -92,6 +92,13 @@ def test_seeking_changes_no_pixel(folder: Path, name: str) -> None:
             assert np.array_equal(video.read(indices).numpy(), whole[indices])
 
 
+def test_a_video_shows_what_it_is(tmp_path: Path) -> None:
+    file = write_video(tmp_path / "x.mp4", num_frames=12)
+    with open_video(file) as video:
+        assert len(video) == 12
+        assert repr(video) == f"Video({str(file)!r}: 12 frames 64×96, 30 per second)"
+
+
 def test_pixels_are_red_green_blue_in_rows(tmp_path: Path) -> None:
     path = write_video(tmp_path / "lossless.mkv", codec="ffv1", pixels="bgr0", num_frames=3)
     assert np.array_equal(read_frames(path, [2])[0].numpy(), draw_number(2, 64, 96))

@@ -290,7 +290,7 @@ def _fit_scoring(model: nn.Module, source: VideoSource) -> Scoring:
     if has_several and not expects_several:
         raise EvaluationError(
             "the data has any number of classes per video, the model was trained to choose one (softmax): train it on"
-            " such data (`motionformer finetune LIST --from MODEL`), or pass scoring=Sigmoid() in Python."
+            " such data (`motionformer finetune LIST --init-from MODEL`), or pass scoring=Sigmoid() in Python."
         )
     return scoring
 

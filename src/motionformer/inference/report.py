@@ -95,7 +95,7 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
     views += f", {summary['protocol']['protocol']} protocol"
     _print(console, f"{summary['model']} on {summary['data']}: {_count(summary['videos'], 'video')}, {views}")
     if not summary["labelled"]:
-        where = "the scores are in the results file" if kept else "--out DIR keeps the scores"
+        where = "the scores are in the results file" if kept else "--output DIR keeps the scores"
         _print(console, f"no labels: nothing to measure; {where}")
     else:
         console.print(_accuracies(summary))

@@ -226,6 +226,17 @@ class Results:
         """The mean score per video and class over all views."""
         return average_views(self.scores[task])
 
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Metrics over all labelled videos by task, as `results.metrics["class"]["top1"]`; `summarise` has all of them,
+        with their intervals."""
+        from motionformer.inference.report import summarise
+
+        tasks = summarise(self)["tasks"]
+        return {
+            task: {key: value for key, value in of["all"].items() if value is not None} for task, of in tasks.items()
+        }
+
     def save(self, folder: Path) -> None:
         """`results.csv`, then `results.npz`: when the latter is there, all of it is."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -247,11 +258,11 @@ class Results:
         file = Path(path) / RESULTS if Path(path).is_dir() else Path(path)
         if not file.is_file():
             raise EvaluationError(
-                f"{file}: no such results file; `motionformer evaluate MODEL DATA --out DIR` makes one."
+                f"{file}: no such results file; `motionformer evaluate MODEL DATA --output DIR` makes one."
             )
         try:
             if not is_zipfile(file):
-                raise ValueError(f"it is no npz; give the folder of --out, or the {RESULTS} in it")
+                raise ValueError(f"it is no npz; give the folder of --output, or the {RESULTS} in it")
             with np.load(file, allow_pickle=False) as arrays:
                 return cls._from_arrays(arrays)
         except (BadZipFile, OSError, ValueError, KeyError, EOFError) as error:
@@ -259,8 +270,12 @@ class Results:
 
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        views = f"{self.header.views} views × {self.header.crops} crops"
-        return f"Results({self.header.model!r} on {self.header.data!r}: {len(self)} videos{failed}, {views})"
+        views = f"{self.header.views} × {self.header.crops} views"
+        scores = [
+            f"{task} {key} {of[key]:.3f}" for task, of in self.metrics.items() for key in ("top1", "map") if key in of
+        ]
+        found = "".join(f", {one.removeprefix(f'{SINGLE} ')}" for one in scores)
+        return f"Results({self.header.model!r} on {self.header.data!r}: {len(self)} videos{failed}, {views}{found})"
 
     def _arrays(self) -> dict[str, Any]:
         named = {f"labels.{task}": values for task, values in self.labels.items()}

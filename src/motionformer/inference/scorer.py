@@ -6,7 +6,7 @@ The paper averages softmax scores over views (method.md §6), not logits.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import islice
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -78,6 +78,8 @@ class Scorer:
     ) -> None:
         if batch_size < 1:
             raise EvaluationError(f"`batch_size` ({batch_size}) must be at least 1.")
+        if precision not in get_args(Precision):
+            raise EvaluationError(f"`precision` ({precision!r}) must be one of {', '.join(get_args(Precision))}.")
         self.device = model_device(model, device)
         self.model = model.to(self.device)
         self.batch_size, self.precision, self.columns = batch_size, precision, columns
@@ -103,9 +105,16 @@ def default_scoring(model: nn.Module) -> Scoring:
 
 
 def model_device(model: nn.Module, device: str | torch.device | None) -> torch.device:
-    """The device asked for, or the model's own."""
+    """The device asked for, or the model's own.
+
+    Raises:
+        EvaluationError: this machine or this PyTorch does not have the device.
+    """
     if device is not None:
-        return torch.device(device)
+        try:
+            return torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError) as error:
+            raise EvaluationError(f"`device` ({device}) cannot be used here ({str(error).splitlines()[0]}).") from error
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 

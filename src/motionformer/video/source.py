@@ -198,6 +198,13 @@ class Video(ABC):
     damaged: bool = False
     """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` finds where)."""
 
+    def __len__(self) -> int:
+        return self.metadata.num_frames
+
+    def __repr__(self) -> str:
+        of = self.metadata
+        return f"Video({str(self.path)!r}: {of.num_frames} frames {of.height}×{of.width}, {of.fps:g} per second)"
+
     @abstractmethod
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
         """RGB frames, in the order asked for; indices may repeat. Raises `VideoError`."""
