@@ -1,5 +1,6 @@
 """`motionformer doctor`"""
 
+import importlib.metadata
 import json
 import re
 import shlex
@@ -135,3 +136,15 @@ class TestInstallCommand:
         ):
             monkeypatch.setattr(Installed, "text", text)
             assert extras._source.__wrapped__() == wanted
+
+
+def test_a_checkout_that_is_not_installed_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    extras._source.cache_clear()
+    assert requirements_of("train") == []
+    assert install_command("export") == "pip install onnx onnxscript onnxruntime"
+    extras._source.cache_clear()
