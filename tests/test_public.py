@@ -2,12 +2,15 @@
 
 import doctest
 import inspect
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import motionformer
-from motionformer import attention, models, weights
+from motionformer import attention, export, inference, models, serve, tracing, tracking, weights
 
 EXPORTED = {
     f"{package.__name__}.{name}": getattr(package, name)
@@ -36,3 +39,15 @@ def test_a_name_is_explained_with_an_example_that_runs(name: str) -> None:
     found = doctest.DocTestFinder(recurse=inspect.isclass(value)).find(value, name, globs=names)
     for test in found:
         assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test).failed == 0, test.name
+
+
+@pytest.mark.parametrize("package", [export, inference, serve, tracing, tracking], ids=lambda package: package.__name__)
+def test_the_examples_of_a_package_run(package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    values = {name: getattr(package, name) for name in package.__all__}
+    names = {**vars(package), "torch": torch, "np": np}
+    for name, value in values.items():
+        if inspect.isclass(value) or inspect.isroutine(value):
+            for test in finder.find(value, name, globs=names):
+                assert runner.run(test).failed == 0, test.name

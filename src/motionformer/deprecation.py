@@ -3,7 +3,7 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -72,9 +72,19 @@ def renamed_arguments(**names: str | None) -> Callable[[Callable[P, R]], Callabl
                     kwargs[new] = value
             return function(*args, **kwargs)
 
+        accept.__dict__["renamed"] = names
         return accept
 
     return decorate
+
+
+def check_arguments(name: str, given: Iterable[str], *takers: Callable[..., object]) -> None:
+    """Raise `TypeError` for an argument that the function `name` would pass on and that none of `takers` has."""
+    parameters = [one for taker in takers for one in inspect.signature(taker).parameters.values()]
+    known = dict.fromkeys(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
+    old = {argument for taker in takers for argument in getattr(taker, "renamed", ())}
+    if wrong := [argument for argument in given if argument not in known and argument not in old]:
+        raise TypeError(f"{name}() has no argument `{wrong[0]}`; by name it takes {', '.join(known)}.")
 
 
 def _callers_level() -> int:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from motionformer.cli import app
-from motionformer.cli.data import parse_size
+from motionformer.cli.data import _parse_size
 from motionformer.data.shards import read_shard_index
 from motionformer.errors import OutputError
 from tests.video.numbered import write_video
@@ -135,7 +135,7 @@ def test_shard(folder: Path, tmp_path: Path) -> None:
 
 
 def test_sizes() -> None:
-    assert [parse_size(text) for text in ("10", "1kB", "1.5 MB", "1GB", "2GiB")] == [10, 1000, 1500000, 10**9, 2**31]
+    assert [_parse_size(text) for text in ("10", "1kB", "1.5 MB", "1GB", "2GiB")] == [10, 1000, 1500000, 10**9, 2**31]
 
 
 @pytest.mark.parametrize("words", [["data", "check"], ["data", "shard"], ["doctor"]])

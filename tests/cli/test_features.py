@@ -106,3 +106,12 @@ def test_a_repaired_folder_of_frames_is_done_again(place: Path, tmp_path: Path) 
     assert "kept" in runner.invoke(app, words).output
     (folder / "00007.png").write_bytes((folder / "00008.png").read_bytes())
     assert "kept" not in runner.invoke(app, words).output
+
+
+def test_an_output_that_cannot_be_made(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    options = ["--model", str(place / "model"), "--output", str(tmp_path / "file")]
+    result = runner.invoke(app, ["features", str(place / "videos"), *options])
+    assert result.exit_code == 1
+    assert "file/a.mp4.npz: its folder cannot be made" in str(result.exception)
+    assert "choose another place" in str(result.exception)

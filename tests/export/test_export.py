@@ -15,8 +15,7 @@ from torch import Tensor
 from motionformer import create_model
 from motionformer.errors import ExportError
 from motionformer.export import FORMATS, export_model
-from motionformer.export.formats import METADATA, Run
-from motionformer.export.write import _compare
+from motionformer.export.write import METADATA, Run, _compare
 from motionformer.models import KernelConfig, Motionformer
 
 ROOT = Path(__file__).parents[2]

@@ -91,3 +91,8 @@ def test_a_deprecation_points_at_the_line_that_uses_the_old_name(tmp_path: Path)
     ).stderr  # no type checks
     assert f"{program}:2: FutureWarning: `attend`" in shown
     assert f"{program}:3: FutureWarning: `batch`" in shown
+
+
+def test_an_unknown_argument_is_one_of_the_public_function(model: Motionformer) -> None:
+    with pytest.raises(TypeError, match=r"^evaluate\(\) has no argument `veiws`; .*precision, .*\bviews, crops"):
+        evaluate(model, "motion:easy:6", veiws=3)

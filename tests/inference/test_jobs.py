@@ -1,6 +1,5 @@
 """Interrupted and resumed = uninterrupted, byte for byte; another run's results are never taken for this one's."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,15 +12,8 @@ from typing import Any
 import pytest
 
 from motionformer.errors import OutputError, VideoError
-from motionformer.inference import Predictor, find_inputs
-from motionformer.inference.jobs import (
-    _failed,
-    predict_videos,
-    predictions_json,
-    run_job,
-    write_predictions_csv,
-)
-from motionformer.models import Motionformer
+from motionformer.inference import find_inputs
+from motionformer.inference.inputs import run_job
 from motionformer.runs import Journal
 
 HEADER = {"model": "x"}
@@ -39,7 +31,8 @@ class Recorded:
             if len(self.done) == self.stop_after:
                 raise KeyboardInterrupt
             self.done.append(path.name)
-            yield (_failed(path, "broken") if "bad" in path.name else {"video": str(path), "size": path.stat().st_size})
+            outcome = {"failed": "broken"} if "bad" in path.name else {"size": path.stat().st_size}
+            yield {"video": str(path), **outcome}
 
 
 @pytest.fixture
@@ -70,7 +63,7 @@ def test_killed_and_resumed(files: list[Path], tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from motionformer.inference.jobs import run_job
+from motionformer.inference.inputs import run_job
 def work(paths):
     for number, path in enumerate(paths):
         if number == 2:
@@ -125,18 +118,6 @@ def test_a_full_disk_names_the_journal(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match=r"No space left on device: '.*/0000\.jsonl'"):
         fill()
-
-
-def test_files_for_scripts(model: Motionformer, folder: Path, tmp_path: Path) -> None:
-    paths = [one.path for one in find_inputs([folder])]
-    entries = run_job(paths, lambda some: predict_videos(Predictor(model, views=1, crops=1), some, top=2))
-    read = json.loads(predictions_json(entries, {"model": "m"}))
-    assert read["model"] == "m"
-    assert read["predictions"] == entries
-    write_predictions_csv(entries, tmp_path / "r.csv")
-    lines = (tmp_path / "r.csv").read_text().splitlines()
-    assert len(lines) == 1 + 4 * 2 + 1
-    assert sum("Invalid data" in line for line in lines) == 1
 
 
 def test_inputs(folder: Path) -> None:

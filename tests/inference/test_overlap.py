@@ -25,7 +25,7 @@ from motionformer.inference import (
     summarise,
     write_reports,
 )
-from motionformer.inference.overlap import find_overlap
+from motionformer.inference.views import find_overlap
 from motionformer.models import Motionformer, create_model
 from motionformer.models.training_data import TrainingData, VideoSet
 from motionformer.weights import load_model

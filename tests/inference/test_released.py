@@ -16,7 +16,7 @@ from motionformer.cli import app
 from motionformer.data import Annotations, ClipReader, Record, eval_sampler, middle_sampler, open_dataset, train_sampler
 from motionformer.finetuning.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.inference import FeatureExtractor, Predictor
-from motionformer.inference.timeline import even_windows, slide
+from motionformer.inference.timeline import Windows
 from motionformer.inference.views import FileVideos, ReadVideo
 from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.tracing import find_geometry, open_clip
@@ -234,7 +234,7 @@ def test_commands_choose_it_and_say_it(model: Motionformer, video: Path, tmp_pat
 
 def test_windows_of_segments_follow_it() -> None:
     spec = InputSpec(frames=4, sampling="segments", protocol="released")
-    (one,) = slide(range(30), even_windows(spec, 30.0, 1.0))
+    (one,) = Windows.even(spec, 30.0, 1.0).slide(range(30))
     assert one.frames == segment_middles(30, 4) != segment_indices(30, 4)
 
 

@@ -23,7 +23,7 @@ from motionformer import (
 )
 from motionformer.cli import app
 from motionformer.errors import RecipeError
-from motionformer.inference.overlap import model_fingerprint
+from motionformer.inference.views import model_fingerprint
 from motionformer.training.model import build_config
 from motionformer.training.recipe import Recipe, load_recipe, make_recipe
 

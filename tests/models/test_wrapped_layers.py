@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize, prune
 
 from motionformer import DividedAttention, JointAttention, Motionformer, TrajectoryAttention, create_model
 from motionformer.attention import OrthoformerAttention, record_attention
-from motionformer.inference.overlap import model_fingerprint
+from motionformer.inference.views import model_fingerprint
 from motionformer.models import KernelConfig
 
 FEW = KernelConfig("orthoformer", num_prototypes=8)

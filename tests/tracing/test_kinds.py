@@ -9,7 +9,7 @@ import torch
 from motionformer import create_model
 from motionformer.errors import TraceError
 from motionformer.tracing import trace
-from motionformer.tracing.kinds import _choose_heads, _choose_layers, _grad_cam, _Label, _pick_all
+from motionformer.tracing.maps import _choose_heads, _choose_layers, _grad_cam, _Label, _pick_all
 from tests.tracing.test_trace import make
 
 

@@ -19,7 +19,7 @@ from motionformer.finetuning import plan_finetune
 from motionformer.finetuning.options import FinetuneOptions, Hardware
 from motionformer.finetuning.split import _split_multi_label, note_shared_files, write_list
 from motionformer.inference import Predictor, evaluate, open_source, summarise
-from motionformer.inference.overlap import model_fingerprint
+from motionformer.inference.views import model_fingerprint
 from motionformer.models import InputSpec
 from motionformer.models.config import ModelConfig
 from motionformer.models.variants import create_model

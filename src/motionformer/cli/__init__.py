@@ -32,7 +32,7 @@ from motionformer.cli import (
     track,
     train,
 )
-from motionformer.cli.extras import EXTRA_OF, install_command
+from motionformer.cli.doctor import EXTRA_OF, install_command
 from motionformer.cli.options import CommandGroup
 from motionformer.errors import MotionformerError
 

@@ -3,13 +3,12 @@
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from motionformer.cli.options import (
     ClassesOption,
-    Kind,
     KindOption,
     MissingOption,
     RootOption,
@@ -72,11 +71,14 @@ def check(
     from rich.progress import track
 
     from motionformer.data.check import ScanReport, count_videos, scan
+    from motionformer.data.source import open_dataset
     from motionformer.runs import check_output, write_atomically
 
     to_screen = json is not None and str(json) == "-"
     console = Console(stderr=to_screen)
-    annotations = [_open(path, kind, split, root, classes, "keep") for path in paths]
+    annotations = [
+        open_dataset(path, kind, split=split, root=root, class_names=classes, missing="keep") for path in paths
+    ]
     for output in (csv, None if to_screen else json):
         if output is not None:
             check_output(output)
@@ -111,9 +113,10 @@ def shard(
     from rich.console import Console
 
     from motionformer.data.shards import write_shards
+    from motionformer.data.source import open_dataset
 
-    max_bytes = parse_size(size)
-    annotations = _open(path, kind, split, root, classes, missing)
+    max_bytes = _parse_size(size)
+    annotations = open_dataset(path, kind, split=split, root=root, class_names=classes, missing=missing)
     console = Console()
     _print_how(console, annotations)
     done: list[Shard] = []
@@ -126,26 +129,13 @@ def shard(
     console.print(summary, highlight=False, markup=False, soft_wrap=True)
 
 
-def parse_size(text: str) -> int:
+def _parse_size(text: str) -> int:
     """Bytes of `500MB`, `1 GB`, `2GiB` or a plain number."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
     if not found or float(found[1]) <= 0:
         raise typer.BadParameter(f"{text!r} is not a size; write 500MB or 1GB.", param_hint="--size")
     base = 1024 if found[3] else 1000
     return max(1, int(float(found[1]) * base ** " kmgt".index(found[2] or " ")))
-
-
-def _open(
-    path: Path,
-    kind: Kind,
-    split: str | None,
-    root: Path | None,
-    classes: Path | None,
-    missing: Literal["error", "drop", "keep"],
-) -> "Annotations":
-    from motionformer.data.source import open_dataset
-
-    return open_dataset(path, kind, split=split, root=root, class_names=classes, missing=missing)
 
 
 def _print_how(console: "Console", annotations: "Annotations") -> None:

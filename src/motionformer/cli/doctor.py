@@ -1,17 +1,23 @@
-"""`motionformer doctor`"""
+"""`motionformer doctor`; and which extra of this package a missing dependency belongs to, and how to install it.
 
-import json as json_module
+Never by the package's bare name: it is not on a package index, and what is published there one day may be another.
+"""
+
+import json
 import os
 import platform
+import shlex
 import shutil
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import typer
 
-from motionformer.cli.extras import PACKAGE, install_command, requirements_of
+from motionformer.cli.options import JsonOption
 
-CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg", "png")
+_CODECS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg", "png")
 
 DOCTOR_HELP = """Show versions, decoders, devices and memory, and what is missing and how to get it.
 
@@ -23,15 +29,15 @@ DOCTOR_HELP = """Show versions, decoders, devices and memory, and what is missin
 """
 
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
-    report = examine()
-    if json:
-        typer.echo(json_module.dumps(report, indent=1))
+def doctor(as_json: JsonOption = False) -> None:
+    report = _examine()
+    if as_json:
+        typer.echo(json.dumps(report, indent=1))
     else:
         _print_report(report)
 
 
-def examine() -> dict[str, Any]:
+def _examine() -> dict[str, Any]:
     """Everything the command shows, as plain values."""
     return {
         "versions": _versions(),
@@ -65,7 +71,7 @@ def _pyav() -> dict[str, Any]:
     except (ImportError, OSError) as error:
         return {"works": False, "reason": str(error), "get": "pip install --force-reinstall av"}
     libraries = {name: ".".join(map(str, version)) for name, version in av.library_versions.items()}
-    codecs = {codec: codec in av.codecs_available for codec in CODECS}
+    codecs = {codec: codec in av.codecs_available for codec in _CODECS}
     return {"works": True, "libraries": libraries, "codecs": codecs}
 
 
@@ -107,8 +113,8 @@ def _extras() -> dict[str, dict[str, Any]]:
     from importlib.metadata import metadata
 
     found = {}
-    for extra in metadata(PACKAGE).get_all("Provides-Extra") or []:
-        missing = [text for text in requirements_of(extra) if not _is_installed(text)]
+    for extra in metadata(_PACKAGE).get_all("Provides-Extra") or []:
+        missing = [text for text in _requirements_of(extra) if not _is_installed(text)]
         found[extra] = {"missing": missing, "get": install_command(extra) if missing else None}
     return found
 
@@ -155,3 +161,87 @@ def _decoder_line(facts: dict[str, Any]) -> str:
 
 def _gigabytes(number: int | None) -> str:
     return "unknown memory" if number is None else f"{number / 1e9:.1f} GB"
+
+
+_PACKAGE = "motionformer"
+EXTRA_OF = {
+    "lightning": "train",
+    "torchmetrics": "train",
+    "omegaconf": "train",
+    "tensorboard": "train",
+    "matplotlib": "train",
+    "jinja2": "train",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "PIL": "serve",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
+}
+"""By the name of the module that could not be imported."""
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation, for the way in which it was installed.
+
+    Args:
+        extra: such as `train`.
+
+    Returns:
+        Of a checkout: `pip install -c constraints.txt -e '/path[train]'`. Of a wheel, an address or a repository: that
+        again (PEP 508's `name @ address`). Otherwise, or where that file is gone: the packages by their own names.
+    """
+    needed = _requirements_of(extra) or [module for module, of in EXTRA_OF.items() if of == extra]
+    return _of_source(extra, _source()) or shlex.join(["pip", "install", *needed])
+
+
+def _requirements_of(extra: str) -> list[str]:
+    """What the extra asks for, as names and versions of other packages; of extras that it consists of, theirs."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    from packaging.requirements import Requirement
+
+    found: dict[str, None] = {}
+    try:
+        listed = requires(_PACKAGE) or []
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return []
+    for requirement in map(Requirement, listed):
+        marker = requirement.marker
+        if marker is None or marker.evaluate({"extra": ""}) or not marker.evaluate({"extra": extra}):
+            continue
+        if requirement.name == _PACKAGE:
+            found |= dict.fromkeys(text for part in sorted(requirement.extras) for text in _requirements_of(part))
+        else:
+            found[f"{requirement.name}{requirement.specifier}"] = None
+    return list(found)
+
+
+@cache
+def _source() -> dict[str, object]:
+    """Where pip installed this package from (PEP 610); empty where it does not say."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = json.loads(distribution(_PACKAGE).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _of_source(extra: str, source: dict[str, object]) -> str | None:
+    """The same source again with the extra, if it is still there."""
+    url = str(source.get("url", ""))
+    address = urlsplit(url)
+    local = Path(unquote(address.path)) if address.scheme == "file" else None
+    if not url or (local is not None and not local.exists()):
+        return None
+    folder, version = source.get("dir_info"), source.get("vcs_info")
+    if isinstance(folder, dict) and local is not None:
+        constraints = local / "constraints.txt"
+        pinned = ["-c", str(constraints)] if constraints.is_file() else []
+        return shlex.join(["pip", "install", *pinned, *(["-e"] if folder.get("editable") else []), f"{local}[{extra}]"])
+    if isinstance(version, dict):
+        url = f"{version.get('vcs', 'git')}+{url}@{version.get('commit_id', 'HEAD')}"
+    part = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+    return shlex.join(["pip", "install", f"{_PACKAGE}[{extra}] @ {url}{part}"])

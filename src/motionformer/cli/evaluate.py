@@ -5,20 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from motionformer.cli.options import (
-    BatchSizeOption,
-    ClassesOption,
-    DeviceOption,
-    JsonOption,
-    KindOption,
-    NumWorkersOption,
-    PrecisionOption,
-    ProtocolOption,
-    RootOption,
-    SampleByOption,
-    SplitOption,
-    find_device,
-)
+from motionformer.cli import options
 from motionformer.cli.report import plain_console, print_json
 
 EVALUATE_HELP = """Score a model on a data set: softmax averaged over temporal views and crops.
@@ -53,20 +40,18 @@ Exit code: 0, also when videos could not be read (they are listed, and counted a
 def evaluate(
     model: Annotated[str, typer.Argument(help="Released name, file, or folder of weights.")],
     data: Annotated[str | None, typer.Argument(help="List, folder, or motion:LEVEL[:CLIPS].")] = None,
-    split: SplitOption = None,
-    views: Annotated[int | None, typer.Option(min=1, help="Clips along time.", show_default="the model's own")] = None,
-    crops: Annotated[
-        int | None, typer.Option(min=1, help="Crops of each, 1 or 3.", show_default="the model's own")
-    ] = None,
-    protocol: ProtocolOption = None,
-    sample_by: SampleByOption = None,
-    batch_size: BatchSizeOption = 8,
-    num_workers: NumWorkersOption = 2,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "32",
-    kind: KindOption = "auto",
-    root: RootOption = None,
-    classes: ClassesOption = None,
+    split: options.SplitOption = None,
+    views: options.ViewsOption = None,
+    crops: options.CropsOption = None,
+    protocol: options.ProtocolOption = None,
+    sample_by: options.SampleByOption = None,
+    batch_size: options.BatchSizeOption = 8,
+    num_workers: options.NumWorkersOption = 2,
+    device: options.DeviceOption = "auto",
+    precision: options.PrecisionOption = "32",
+    kind: options.KindOption = "auto",
+    root: options.RootOption = None,
+    classes: options.ClassesOption = None,
     seed: Annotated[int, typer.Option(help="Of the split of class folders, or of the benchmark.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder of results; an interrupted run resumes.")] = None,
     pictures: Annotated[bool, typer.Option("--pictures", help="Also draw pictures into --output.")] = False,
@@ -76,7 +61,7 @@ def evaluate(
         bool, typer.Option("--allow-overlap", help="Score also videos that the model was trained on.")
     ] = False,
     show: Annotated[int, typer.Option(min=0, help="Classes and failed videos to print.")] = 10,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     from rich.console import Console
 
@@ -93,7 +78,7 @@ def evaluate(
         model, data = run["model"], run["data"]
         views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
         kind, root = run["kind"], root or run["root"]
-    where = find_device(device)
+    where = options.find_device(device)
     with process_group(where) as rank, show_messages():
         loaded = load_labelled(model, protocol)
         source = open_for(

@@ -1,12 +1,12 @@
 """`motionformer export`: weights become a file that runs without this package."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from motionformer.cli.options import JsonOption, read_class_names
+from motionformer.cli.report import plain_console, print_json, print_table
 
 
 def export(
@@ -20,7 +20,7 @@ def export(
         Path | None, typer.Option(help="Text file of class names, one per line, to store in the exported file.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a model as torch.export (.pt2) or ONNX (.onnx), checked against PyTorch.
 
@@ -37,7 +37,6 @@ def export(
     """
     from dataclasses import replace
 
-    from motionformer.cli.options import read_class_names
     from motionformer.errors import ExportError
     from motionformer.export import export_model
     from motionformer.export.write import find_format
@@ -46,8 +45,7 @@ def export(
     find_format(output)
     if output.exists() and not overwrite:
         raise ExportError(f"{output} exists: choose another name, or add --overwrite.")
-    err = Console(stderr=True)
-    with err.status("loading") as status:
+    with plain_console(stderr=True).status("loading") as status:
         network = load_model(model, frames=frames, size=size)
         if labels is not None:
             names = read_class_names(labels, network.config.num_classes)
@@ -64,15 +62,11 @@ def export(
             "largest_output": report.agreement.largest_output,
             "differences": report.agreement.differences,
         }
-        print(json.dumps(values, indent=2))
+        print_json(values)
         return
-    table = Table(title="difference from PyTorch", title_justify="left")
-    table.add_column("clips")
-    table.add_column("largest", justify="right")
-    for kind, difference in report.agreement.differences.items():
-        table.add_row(kind, f"{difference:.1e}")
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(table)
+    rows = [(kind, f"{difference:.1e}") for kind, difference in report.agreement.differences.items()]
+    print_table(("clips", "largest"), rows, title="difference from PyTorch", right=("largest",))
+    console = plain_console()
     console.print(
         f"largest: {report.agreement.largest:.1e}, allowed {report.agreement.tolerance:g}; "
         f"outputs reach {report.agreement.largest_output:.2g}"

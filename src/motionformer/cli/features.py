@@ -5,25 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from motionformer.cli.options import (
-    BatchSizeOption,
-    DeviceOption,
-    ModelOption,
-    PrecisionOption,
-    ProtocolOption,
-    ResumeOption,
-    SampleByOption,
-    check_seconds,
-    find_device,
-)
-from motionformer.cli.report import (
-    frames_cell,
-    mute_other_ranks,
-    plain_console,
-    print_failures,
-    print_read_notes,
-    print_table,
-)
+from motionformer.cli import options
+from motionformer.cli.report import frames_cell, mute_other_ranks, print_problems, print_table
 
 FEATURES_HELP = """Write a model's features of videos: the class token, the mean of the patch tokens, or all of them.
 
@@ -46,7 +29,7 @@ usage.
 
 def features(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Videos, folders, patterns.")],
-    model: ModelOption = "k400_motionformer_224_16x4",
+    model: options.ModelOption = "k400_motionformer_224_16x4",
     what: Annotated[
         Literal["class", "pooled", "tokens"],
         typer.Option(help="Class token, mean of the patch tokens, or all of these."),
@@ -58,25 +41,25 @@ def features(
     hop: Annotated[
         float | None, typer.Option(help="Seconds from one to the next.", show_default="their length")
     ] = None,
-    protocol: ProtocolOption = None,
-    sample_by: SampleByOption = None,
+    protocol: options.ProtocolOption = None,
+    sample_by: options.SampleByOption = None,
     output: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("features"),
     format: Annotated[Literal["npz", "safetensors"], typer.Option(help="Of the files.")] = "npz",
     dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Of the values.")] = "float32",
-    resume: ResumeOption = False,
-    batch_size: BatchSizeOption = 8,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "32",
+    resume: options.ResumeOption = False,
+    batch_size: options.BatchSizeOption = 8,
+    device: options.DeviceOption = "auto",
+    precision: options.PrecisionOption = "32",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for opening one video.")] = 60.0,
 ) -> None:
     from motionformer.distributed import process_group
     from motionformer.inference import FeatureExtractor, find_inputs
     from motionformer.inference.features import extract_all
-    from motionformer.inference.overlap import model_fingerprint
+    from motionformer.inference.views import model_fingerprint
 
-    check_seconds(segments, "--segments")
-    check_seconds(hop, "--hop")
-    where = find_device(device)
+    options.check_seconds(segments, "--segments")
+    options.check_seconds(hop, "--hop")
+    where = options.find_device(device)
     mute_other_ranks()
     videos = find_inputs(paths)
     extractor = FeatureExtractor(
@@ -95,7 +78,6 @@ def features(
     about = {"weights": model_fingerprint(extractor.model), "precision": precision}
     with process_group(where) as rank:
         entries = extract_all(extractor, videos, output, about=about, format=format, dtype=dtype, resume=resume)
-    failed = [entry for entry in entries if "failed" in entry]
     if rank.is_zero:
         rows = [
             (entry["file"], "kept" if entry.get("kept") else " × ".join(map(str, entry["shape"])), frames_cell(entry))
@@ -104,10 +86,8 @@ def features(
         ]
         if rows:
             print_table(("file", "values", "frames"), rows)
-        console = plain_console(stderr=True)
-        print_read_notes(console, entries)
-        print_failures(console, failed, len(entries))
-    if failed:
+        print_problems(entries)
+    if any("failed" in entry for entry in entries):
         raise typer.Exit(1)
 
 

@@ -1,12 +1,12 @@
 """`motionformer finetune`: train a model on your own videos."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from motionformer.cli.options import Attention, MissingOption
+from motionformer.cli.report import plain_console, print_facts, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,8 +75,6 @@ def finetune(
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan, with every default, without training.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result, or the plan, as JSON.")] = False,
 ) -> None:
-    from rich.console import Console
-
     from motionformer.finetuning import FinetuneOptions, plan_finetune
     from motionformer.logging import show_messages
 
@@ -97,8 +95,7 @@ def finetune(
         output=output,
         missing=missing,
     )
-    # file and class names are printed as they are: no markup, no :emoji:
-    console = Console(stderr=as_json, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    console = plain_console(stderr=as_json)
     with show_messages():
         planned = plan_finetune(videos, options, overrides or [])
     _print_plan(console, planned)
@@ -111,7 +108,7 @@ def finetune(
                 "notes": planned.notes,
                 "recipe": planned.recipe.to_dict(),
             }
-            print(json.dumps(values, indent=2))
+            print_json(values)
         return
     from motionformer.training import train as run_training
 
@@ -122,38 +119,32 @@ def finetune(
 
 
 def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
-    from rich.table import Table
-
     from motionformer.training.model import build_config
 
     recipe = planned.recipe
     config = build_config(recipe, len(planned.class_names))
-    spec, facts = config.input, planned.facts
-    table = Table(title=recipe.name, title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("videos", f"{len(planned.train)} for training, {len(planned.val)} held out")
-    table.add_row("", f"about {facts.frames} frames, {facts.seconds:.1f} s, short side {facts.short_side} px")
+    spec, videos = config.input, planned.facts
     several = "any number per video: " if planned.train.is_multi_label else ""
-    table.add_row("classes", several + ", ".join(planned.class_names))
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
-    table.add_row("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px")
-    table.add_row("mirrored", planned.mirrored)
-    table.add_row("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers")
     inputs = {"class": "the class token", "motion": "the class token and motion moments"}
-    table.add_row("head", f"on {inputs[config.readout]}")
-    table.add_row("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}")
-    table.add_row("trainable", recipe.model.train)
     length = f"{planned.steps} steps of {recipe.global_batch} clips ({recipe.epochs} epochs)"
-    table.add_row("training", f"{length}, learning rate {recipe.optimiser.lr:g}")
+    saved = {"best": "the best epoch on the held-out videos; its metrics on them are optimistic"}
+    facts = [
+        ("videos", f"{len(planned.train)} for training, {len(planned.val)} held out"),
+        ("", f"about {videos.frames} frames, {videos.seconds:.1f} s, short side {videos.short_side} px"),
+        ("classes", several + ", ".join(planned.class_names)),
+        ("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px"),
+        ("mirrored", planned.mirrored),
+        ("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers"),
+        ("head", f"on {inputs[config.readout]}"),
+        ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),
+        ("trainable", recipe.model.train),
+        ("training", f"{length}, learning rate {recipe.optimiser.lr:g}"),
+    ]
     if recipe.optimiser.new_rate != 1.0:
-        table.add_row("", f"{recipe.optimiser.new_rate:g} × that for newly initialised parameters")
-    if recipe.keep_epoch == "best":
-        table.add_row("saves", "the best epoch on the held-out videos; its metrics on them are optimistic")
-    else:
-        table.add_row("saves", "the last epoch")
-    table.add_row("folder", str(recipe.folder))
-    console.print(table)
+        facts.append(("", f"{recipe.optimiser.new_rate:g} × that for newly initialised parameters"))
+    facts += [("saves", saved.get(recipe.keep_epoch, "the last epoch")), ("folder", str(recipe.folder))]
+    print_facts(facts, title=recipe.name, console=console)
     for note in planned.notes:
         console.print(f"note: {note}")
 
@@ -164,7 +155,7 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         intervals = run.card["results"].get("confidence", {})
         values |= {"kept": run.kept, "keep_epoch": planned.recipe.keep_epoch, "confidence": intervals}
         problems = {"failed": run.card["failed"], "notes": planned.notes}
-        print(json.dumps({**values, **problems, "recipe": planned.recipe.to_dict()}, indent=2))
+        print_json({**values, **problems, "recipe": planned.recipe.to_dict()})
         return
     from motionformer.inference.metrics import show_share
     from motionformer.training.card import describe_failures, describe_kept_epoch

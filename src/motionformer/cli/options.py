@@ -23,6 +23,12 @@ PrecisionOption = Annotated[
     Literal["32", "bf16", "16"], typer.Option("--precision", help="Of the model's arithmetic: 32, bf16 or 16.")
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run of the same command.")]
+ViewsOption = Annotated[
+    int | None, typer.Option("--views", min=1, help="Clips along time.", show_default="the weights' own")
+]
+CropsOption = Annotated[
+    int | None, typer.Option("--crops", min=1, help="Crops per clip: 1, 3.", show_default="the weights' own")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 ProtocolOption = Annotated[

@@ -1,27 +1,19 @@
 """`motionformer predict`: what happens in videos, or when it happens."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motionformer.cli.options import (
-    BatchSizeOption,
-    DeviceOption,
-    ModelOption,
-    NumWorkersOption,
-    PrecisionOption,
-    ProtocolOption,
-    ResumeOption,
-    SampleByOption,
-    check_seconds,
-    find_device,
-)
-from motionformer.cli.report import frames_cell, mute_other_ranks, plain_console, print_failures, print_read_notes
+from motionformer.cli import options
+from motionformer.cli.report import frames_cell, mute_other_ranks, print_problems
 
 if TYPE_CHECKING:
-    from motionformer.inference import Predictor, Timeline
-    from motionformer.inference.jobs import Work
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from motionformer.inference import Predictor
+    from motionformer.runs import Entry
 
 _SHOWN = 50
 """Videos printed where a file holds all of them."""
@@ -51,14 +43,12 @@ usage.
 
 def predict(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Videos, folders, patterns.")],
-    model: ModelOption = "k400_motionformer_224_16x4",
+    model: options.ModelOption = "k400_motionformer_224_16x4",
     top: Annotated[int, typer.Option(min=1, help="Best classes to show and to write.")] = 5,
-    views: Annotated[int | None, typer.Option(min=1, help="Clips along time.", show_default="the weights' own")] = None,
-    crops: Annotated[
-        int | None, typer.Option(min=1, help="Crops per clip: 1, 3.", show_default="the weights' own")
-    ] = None,
-    protocol: ProtocolOption = None,
-    sample_by: SampleByOption = None,
+    views: options.ViewsOption = None,
+    crops: options.CropsOption = None,
+    protocol: options.ProtocolOption = None,
+    sample_by: options.SampleByOption = None,
     labels: Annotated[
         Path | None, typer.Option(exists=True, help="Names of the classes: txt, json, csv, or a data set.")
     ] = None,
@@ -71,16 +61,16 @@ def predict(
     plot: Annotated[Path | None, typer.Option(help="Draw the timeline: a PNG, or a folder for several.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write JSON here; - prints it.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write one line per class, or per segment, here.")] = None,
-    resume: ResumeOption = False,
-    batch_size: BatchSizeOption = 8,
-    num_workers: NumWorkersOption = 0,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "32",
+    resume: options.ResumeOption = False,
+    batch_size: options.BatchSizeOption = 8,
+    num_workers: options.NumWorkersOption = 0,
+    device: options.DeviceOption = "auto",
+    precision: options.PrecisionOption = "32",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for opening, and for reading, one video.")] = 60.0,
 ) -> None:
     from motionformer.distributed import process_group
     from motionformer.inference import Predictor, find_inputs
-    from motionformer.inference.jobs import predictions_json, run_job, write_predictions_csv
+    from motionformer.inference.inputs import run_job
     from motionformer.runs import check_output, is_special, remove_journal, write_atomically
 
     to_screen = as_json is not None and str(as_json) == "-"
@@ -92,9 +82,11 @@ def predict(
         raise typer.BadParameter(
             "give --json FILE or --csv FILE, no device or pipe: results are kept beside it.", param_hint="--resume"
         )
-    check_seconds(hop, "--hop")
-    check_seconds(window, "--window")
-    where = find_device(device)
+    if timeline and threshold == 0:
+        raise typer.BadParameter("every window reaches 0.", param_hint="--threshold")
+    options.check_seconds(hop, "--hop")
+    options.check_seconds(window, "--window")
+    where = options.find_device(device)
     mute_other_ranks()
     videos = [video.path for video in find_inputs(paths)]
     _check_plot(plot, len(videos))
@@ -113,7 +105,15 @@ def predict(
         protocol=protocol,
         time_limit=time_limit,
     )
-    work, how = _work(predictor, timeline, top, threshold, hop, window, plot)
+    how: dict[str, Any] = {"crops": predictor.spec.crops, "top": top}
+    if timeline:
+        how |= {"threshold": threshold, "hop": hop, "window": window}
+    else:
+        how = {"views": predictor.spec.views, **how}
+
+    def work(paths: "Sequence[Path]") -> "Iterator[Entry]":
+        return _timelines(predictor, paths, how, plot) if timeline else _predict_all(predictor, paths, top)
+
     if sample_by is not None:
         how["sample_by"] = sample_by
     header = {"model": model, "protocol": predictor.spec.protocol, **how}
@@ -123,58 +123,87 @@ def predict(
         entries = run_job(
             videos, work, description="predicting", header={**how, **identity}, journal=journal, resume=resume
         )
-    failed = [entry for entry in entries if "failed" in entry]
     if rank.is_zero:
         if as_json is not None and not to_screen:
-            write_atomically(as_json, predictions_json(entries, header))
+            write_atomically(as_json, _to_json(entries, header))
         if csv is not None:
-            write_predictions_csv(entries, csv)
+            _write_csv(entries, csv)
         if journal is not None and not resume:
             remove_journal(journal)
         if to_screen:
-            print(predictions_json(entries, header), end="")
+            print(_to_json(entries, header), end="")
         else:
             _print(entries, len(entries) if kept is None else _SHOWN)
-        console = plain_console(stderr=True)
-        print_read_notes(console, entries)
-        print_failures(console, failed, len(entries))
-    if failed:
+        print_problems(entries)
+    if any("failed" in entry for entry in entries):
         raise typer.Exit(1)
 
 
-def _work(
-    predictor: "Predictor",
-    timeline: bool,
-    top: int,
-    threshold: float,
-    hop: float | None,
-    window: float | None,
-    plot: Path | None,
-) -> "tuple[Work, dict[str, Any]]":
-    """What is done with each video, and its options as the files hold them."""
-    from motionformer.inference.jobs import predict_timelines, predict_videos
+def _predict_all(predictor: "Predictor", paths: "Sequence[Path]", top: int) -> "Iterator[Entry]":
+    from motionformer.data import Failure
 
-    spec = predictor.spec
-    if not timeline:
-        how: dict[str, Any] = {"views": spec.views, "crops": spec.crops, "top": top}
-        return lambda paths: predict_videos(predictor, paths, top), how
-    if threshold == 0:
-        raise typer.BadParameter("every window reaches 0.", param_hint="--threshold")
+    for path, found in zip(paths, predictor.predict_many(paths), strict=True):
+        yield {"video": str(path), "failed": found.reason} if isinstance(found, Failure) else found.to_dict(top)
 
-    def draw(found: "Timeline") -> None:
-        from motionformer.inference.pictures import draw_timeline
 
+def _timelines(
+    predictor: "Predictor", paths: "Sequence[Path]", how: dict[str, Any], plot: Path | None
+) -> "Iterator[Entry]":
+    from motionformer.errors import VideoError
+
+    for path in paths:
+        try:
+            timeline = predictor.timeline(path, hop=how["hop"], window=how["window"])
+        except VideoError as error:
+            yield {"video": str(path), "failed": error.full_reason}
+            continue
         if plot is not None:
-            draw_timeline(found, plot if plot.suffix else plot / f"{Path(found.video).name}.png", threshold)
+            from motionformer.inference.pictures import draw_timeline
 
-    how = {"crops": spec.crops, "top": top, "threshold": threshold, "hop": hop, "window": window}
-    options: dict[str, Any] = {"hop": hop, "window": window, "draw": draw}
-    return lambda paths: predict_timelines(predictor, paths, top, threshold, **options), how
+            draw_timeline(timeline, plot if plot.suffix else plot / f"{path.name}.png", how["threshold"])
+        yield timeline.to_dict(how["threshold"], how["top"])
+
+
+def _to_json(entries: "Sequence[Entry]", header: "Mapping[str, Any]") -> str:
+    """`{..., "predictions": [...]}`, one line per video."""
+    from motionformer.runs import valid_json
+
+    lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+    return valid_json(json.dumps(header, ensure_ascii=False)[:-1] + f', "predictions": [\n{lines}\n]}}\n')
+
+
+def _write_csv(entries: "Sequence[Entry]", file: Path) -> None:
+    """One line per class or segment, best first; a failed video has one line with its reason."""
+    from motionformer.runs import atomic_write, write_csv
+    from motionformer.video import ReadFacts
+
+    facts = ReadFacts.__match_args__
+    rows = [["video", "start", "end", "task", "rank", "index", "label", "score", "failed", *facts]]
+    for entry in entries:
+        video, read = entry["video"], ["" if (value := entry.get(key)) is None else str(value).lower() for key in facts]
+        if "failed" in entry:
+            rows.append([video, *[""] * 7, entry["failed"], *read])
+        elif "segments" in entry:
+            rows += [
+                [video, s["start"], s["end"], s["task"], "", s["index"], s["label"], s["score"], "", *read]
+                for s in entry["segments"]
+            ]
+        else:
+            tasks = [task for task in ("verb", "noun") if task in entry]
+            for task, best in (
+                ("action" if tasks else "class", entry["top"]),
+                *((task, entry[task]) for task in tasks),
+            ):
+                for rank, one in enumerate(best, start=1):
+                    index = ",".join(map(str, one["index"])) if task == "action" else str(one["index"])
+                    rows.append([video, "", "", task, str(rank), index, one["label"], one["score"], "", *read])
+    with atomic_write(file) as stream:
+        write_csv(stream, rows)
 
 
 def _identity(predictor: "Predictor") -> dict[str, Any]:
     """What an interrupted run must have been of to be resumed."""
-    from motionformer.inference.overlap import model_fingerprint
+    from motionformer.inference.views import model_fingerprint
 
     return {
         "weights": model_fingerprint(predictor.model),

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motionformer.cli.options import JsonOption
+from motionformer.cli.report import plain_console, print_table
+
 if TYPE_CHECKING:
     from motionformer.training.families import RecipeRow
 
@@ -29,7 +32,7 @@ def recipes(
     show: Annotated[
         str, typer.Option(metavar="RECIPE", help="Print this one in full, as a file that `train` takes.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables of docs/recipes.md.")] = False,
 ) -> None:
     import json
@@ -58,23 +61,15 @@ def recipes(
 def _print_tables(rows: Iterable["RecipeRow"]) -> None:
     from itertools import groupby
 
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, markup=False, emoji=False)
     for dataset, group in groupby(rows, key=lambda row: row.dataset):
-        table = Table(title=dataset, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        table.add_column("recipe", no_wrap=True)
-        table.add_column("expected")
-        table.add_column("GMACs", justify="right", no_wrap=True)
-        for row in group:
-            table.add_row(row.name, row.expected, row.cost)
-        console.print(table)
-        console.print()
-    console.print(
+        listed = [(row.name, row.expected, row.cost) for row in group]
+        columns = ("recipe", "expected", "GMACs")
+        print_table(columns, listed, title=dataset, right=("GMACs",), wrap=("expected",), compact=True)
+        print()
+    plain_console().print(
         "expected: a published result is the authors', not ours. GMACs: billions of multiply-adds per view by the "
-        "paper's convention. `motionformer recipes --show RECIPE` prints one in full."
+        "paper's convention. `motionformer recipes --show RECIPE` prints one in full.",
+        soft_wrap=False,
     )
 
 

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-MAX_NAMED = 20
-"""Videos that are listed by name."""
+_MAX_NAMED = 20  # videos that are listed by name
 
 
 def plain_console(*, stderr: bool = False, quiet: bool = False) -> "Console":
@@ -53,36 +52,29 @@ def print_table(
     Console(highlight=False).print(table)
 
 
-def print_facts(facts: Mapping[str, str] | Iterable[tuple[str, str]], *, title: str = "") -> None:
+def print_facts(
+    facts: Mapping[str, str] | Iterable[tuple[str, str]], *, title: str = "", console: "Console | None" = None
+) -> None:
     """Names in bold beside their values."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items() if isinstance(facts, Mapping) else facts:
-        table.add_row(Text(name), Text(value))
-    Console(highlight=False).print(table)
+        table.add_row(name, value)
+    (console or Console(highlight=False, markup=False, emoji=False)).print(table)
 
 
-def progress_bar(console: "Console | None" = None, *, is_shown: bool = True) -> "Progress":
+def progress_bar() -> "Progress":
     """On stderr, if that is a terminal; gone when done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = console or Console(stderr=True)
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not (is_shown and console.is_terminal))
-
-
-def print_failures(console: "Console", failed: Sequence[dict[str, Any]], total: int) -> None:
-    """How many videos could not be read, which, and why."""
-    if not failed:
-        return
-    console.print(f"{len(failed)} of {total} videos could not be read:", style="red")
-    _print_named(console, [f"{entry['video']}: {entry['failed']}" for entry in failed])
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def frames_cell(entry: dict[str, Any]) -> str:
@@ -94,22 +86,24 @@ def frames_cell(entry: dict[str, Any]) -> str:
     return f"{cell}, damaged" if entry["damaged"] else cell
 
 
-def print_read_notes(console: "Console", entries: Sequence[dict[str, Any]]) -> None:
-    """How many videos repeat frames, and how many are damaged, and which."""
+def print_problems(entries: Sequence[dict[str, Any]]) -> None:
+    """On stderr: how many videos repeat frames, which are damaged, and which could not be read and why."""
     from motionformer.inference.results import read_notes, summarise_reads
     from motionformer.video import ReadFacts
 
+    console = plain_console(stderr=True)
     facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]
     for note in read_notes(summarise_reads(facts)):
-        console.print(f"note: {note}", style="yellow", markup=False)
-    _print_named(console, [f"damaged: {entry['video']}" for entry in entries if entry.get("damaged")])
-
-
-def _print_named(console: "Console", lines: Sequence[str]) -> None:
-    for line in lines[:MAX_NAMED]:
-        console.print(f"  {line}", markup=False)
-    if len(lines) > MAX_NAMED:
-        console.print(f"  … and {len(lines) - MAX_NAMED} more")
+        console.print(f"note: {note}", style="yellow")
+    damaged = [f"damaged: {entry['video']}" for entry in entries if entry.get("damaged")]
+    failed = [f"{entry['video']}: {entry['failed']}" for entry in entries if "failed" in entry]
+    for lines in (damaged, failed):
+        if lines and lines is failed:
+            console.print(f"{len(failed)} of {len(entries)} videos could not be read:", style="red")
+        for line in lines[:_MAX_NAMED]:
+            console.print(f"  {line}")
+        if len(lines) > _MAX_NAMED:
+            console.print(f"  … and {len(lines) - _MAX_NAMED} more")
 
 
 def mute_other_ranks() -> None:

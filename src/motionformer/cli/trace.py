@@ -63,7 +63,7 @@ def trace(
 
     from motionformer.tracing import Comparison
     from motionformer.tracing import trace as run
-    from motionformer.tracing.result import check_suffix
+    from motionformer.tracing.run import check_suffix
 
     query, files = None if point is None else _parse_point(point), output or []
     for path in files:

@@ -1,13 +1,13 @@
 """`motionformer train`"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from motionformer.cli.report import plain_console, print_facts, print_json
 
+if TYPE_CHECKING:
     from motionformer.training.recipe import Recipe
     from motionformer.training.run import Prepared, TrainingResult
 
@@ -61,8 +61,6 @@ def train(
 
 
 def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
-    import json
-
     from motionformer.training.card import describe_model
     from motionformer.training.sources import describe_mirroring
 
@@ -70,11 +68,10 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
     plan, (train_source, val_source) = prepared.plan, prepared.sources
     mirrored = describe_mirroring(recipe.augmentation, train_source.class_names)
     if as_json:
-        print(json.dumps({"plan": plan.to_dict(), "model": model, "mirrored": mirrored}, indent=2))
+        print_json({"plan": plan.to_dict(), "model": model, "mirrored": mirrored})
         return
     spec = model["input"]
-    _print_table(
-        "plan",
+    print_facts(
         {
             "training data": train_source.how,
             "validation data": val_source.how,
@@ -87,17 +84,16 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
             "learning rate": f"{plan.lr:.4g}, scaled to the batch",
             "steps": f"{plan.total_steps}, {plan.steps_per_epoch} per epoch, {plan.warmup_steps} of warm-up",
         },
+        title="plan",
     )
 
 
 def _print_result(finished: "TrainingResult", as_json: bool) -> None:
-    import json
-
     from motionformer.inference.metrics import show_share
     from motionformer.training.card import describe_failures, describe_kept_epoch
 
     if as_json:
-        print(json.dumps(finished.card, indent=2))
+        print_json(finished.card)
         return
     intervals = finished.card["results"].get("confidence", {})
     scores = {
@@ -112,24 +108,6 @@ def _print_result(finished: "TrainingResult", as_json: bool) -> None:
         "time": f"{finished.seconds:.0f} s",
         "run card": str(finished.folder / "card.md"),
     }
-    _print_table("trained", rows)
+    print_facts(rows, title="trained")
     for line in describe_failures(finished.card):
-        _console().print(line, soft_wrap=True)
-
-
-def _print_table(title: str, rows: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(title=title, show_header=False, title_justify="left")
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    _console().print(table)
-
-
-def _console() -> "Console":
-    """Prints names of files and classes as they are: no markup, no :emoji:"""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
+        plain_console().print(line)

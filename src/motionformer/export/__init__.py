@@ -1,6 +1,5 @@
-"""A model as a file that runs without this package. Start in `write.py`; a new format is an entry in `formats.py`."""
+"""A model as a file that runs without this package. Start in `write.py`; a new format is an entry in `FORMATS`."""
 
-from motionformer.export.formats import FORMATS
-from motionformer.export.write import Agreement, ExportReport, export_model
+from motionformer.export.write import FORMATS, Agreement, ExportReport, export_model
 
 __all__ = ["FORMATS", "Agreement", "ExportReport", "export_model"]

@@ -18,7 +18,7 @@ _UNLABELLED = -1
 
 
 @dataclass(frozen=True)
-class ClassChange:
+class _ClassChange:
     """Top-1 of one class in A and in B."""
 
     name: str
@@ -50,7 +50,7 @@ class Comparison:
     b_right: int
     neither: int
     p_value: float
-    classes: tuple[ClassChange, ...]
+    classes: tuple[_ClassChange, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -195,13 +195,13 @@ def _right(results: Results, task: str) -> Bool[np.ndarray, " n"]:
     return is_action_in_top(verb, noun, results.labels["verb"], results.labels["noun"], 1)
 
 
-def _by_class(names: tuple[str, ...], labels: Any, right_a: Any, right_b: Any) -> tuple[ClassChange, ...]:
+def _by_class(names: tuple[str, ...], labels: Any, right_a: Any, right_b: Any) -> tuple[_ClassChange, ...]:
     """Classes with videos; largest gain first, among equals the larger class."""
     changes = []
     for label in np.unique(labels):
         of_class = labels == label
         a, b = float(right_a[of_class].mean()), float(right_b[of_class].mean())
-        changes.append(ClassChange(names[label], int(of_class.sum()), a, b))
+        changes.append(_ClassChange(names[label], int(of_class.sum()), a, b))
     return tuple(sorted(changes, key=lambda one: (-one.gain, -one.videos, one.name)))
 
 

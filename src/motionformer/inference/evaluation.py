@@ -5,6 +5,7 @@ memory depends on the batch and never on the number of views. Groups are cut by 
 after how many interruptions, does not change a bit of it.
 """
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,20 +24,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from motionformer.data import Failure
 from motionformer.data.lists import original_name
-from motionformer.deprecation import renamed_arguments
+from motionformer.deprecation import check_arguments, renamed_arguments
 from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError
 from motionformer.inference.classes import known_labels, match_classes
-from motionformer.inference.jobs import progress_bar
-from motionformer.inference.overlap import (
-    check_overlap,
-    data_fingerprint,
-    find_overlap,
-    model_fingerprint,
-)
-from motionformer.inference.results import RESULTS, UNKNOWN, Header, Results, facts_from
-from motionformer.inference.scorer import Precision, Scorer, Scoring, Sigmoid, default_scoring
-from motionformer.inference.views import Entry, ReadVideo, VideoSource, open_source
+from motionformer.inference.inputs import progress_bar
+from motionformer.inference.results import RESULTS, UNKNOWN, Header, Results
+from motionformer.inference.scorer import Precision, Scorer, Scoring, Sigmoid
+from motionformer.inference.views import Entry, ReadVideo, VideoSource, find_overlap, model_fingerprint, open_source
 from motionformer.models import ModelConfig, Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.models.motionformer import evaluating
@@ -100,6 +95,7 @@ def evaluate(
         summarise(results)["tasks"]["class"]["all"]["top1"]
         ```
     """
+    check_arguments("evaluate", options, evaluate, open_source)
     if not isinstance(model, nn.Module):
         name, model = name or str(model), load_labelled(model)
     if isinstance(source, (str, Path)):
@@ -110,7 +106,7 @@ def evaluate(
     rank = current_rank()
     overlap = rank.on_zero(lambda: find_overlap(model, source))
     if not allow_overlap:
-        check_overlap(overlap, source)
+        _check_overlap(overlap, source)
     columns, class_names = match_classes(getattr(model, "config", None), source.class_names)
     scorer = Scorer(model, device, batch_size=batch_size, precision=precision, scoring=scoring, columns=columns)
     header = _header(scorer, source, name, class_names)
@@ -174,6 +170,18 @@ def open_for(model: nn.Module, address: str | Path, **options: Any) -> VideoSour
         # `class 7` is called `7`, as it is in the data and in results of models that know no names
         options["class_names"] = tuple(original_name(name) for name in config.labels)
     return open_source(address, config.input, **options)
+
+
+def _check_overlap(overlap: dict[str, Any], source: VideoSource) -> None:
+    """Raise `EvaluationError` if the model was trained on any of the videos; without labels no metric is too good."""
+    if not overlap.get("videos") or all(entry.label is None for entry in source.entries):
+        return
+    names = ", ".join(overlap["names"][:3]) + (", …" if overlap["videos"] > 3 else "")
+    raise EvaluationError(
+        f"{source.name}: {overlap['videos']} of {len(source.entries)} videos are training videos of this model"
+        f" ({names}): an accuracy on them tells nothing about new videos. Evaluate on videos it has not seen (a run of"
+        " `finetune` lists those it held out in val.csv), or use --allow-overlap (allow_overlap=True in Python)."
+    )
 
 
 def _score_group(scorer: Scorer, items: list[_Read], shape: tuple[int, int]) -> _Done:
@@ -279,7 +287,7 @@ def _labels(entries: Sequence[Entry], task: str, num_classes: int) -> Shaped[np.
 
 def _fit_scoring(model: nn.Module, source: VideoSource) -> Scoring:
     """The model's own way of scoring, which must be one for labels like the data's."""
-    scoring = default_scoring(model)
+    scoring = Scorer.own_scoring(model)
     labels = [entry.label for entry in source.entries if entry.label is not None]
     has_several, expects_several = any(isinstance(label, tuple) for label in labels), isinstance(scoring, Sigmoid)
     if labels and expects_several and not has_several:
@@ -301,7 +309,7 @@ def _header(scorer: Scorer, source: VideoSource, name: str | None, class_names: 
         model=name or getattr(config, "source", None) or type(scorer.model).__name__,
         model_fingerprint=model_fingerprint(scorer.model),
         data=source.name,
-        data_fingerprint=data_fingerprint(source),
+        data_fingerprint=_data_fingerprint(source),
         views=source.num_views,
         crops=source.num_crops,
         protocol=json.loads(json.dumps(source.protocol())),  # as it will come back from a file
@@ -309,6 +317,15 @@ def _header(scorer: Scorer, source: VideoSource, name: str | None, class_names: 
         precision=scorer.precision,
         class_names=class_names,
     )
+
+
+def _data_fingerprint(source: VideoSource) -> str:
+    """Changes with the videos' names, their order and their labels; not with the folder they lie in."""
+    digest = hashlib.sha256()
+    for entry in source.entries:
+        label = dict(entry.label) if isinstance(entry.label, Mapping) else entry.label
+        digest.update(json.dumps([entry.id, label], sort_keys=True).encode())
+    return digest.hexdigest()[:16]
 
 
 def _stamp_videos(source: VideoSource) -> tuple[str, ...]:
@@ -401,14 +418,14 @@ def _read_npz_parts(folder: Path, header: Header) -> list[tuple[int, str | None,
     for file in sorted(folder.glob("*.npz")):
         try:
             with np.load(file, allow_pickle=False) as arrays:
-                facts = facts_from(arrays)
+                facts = json.loads(str(arrays["facts"])) if "facts" in arrays else {}
                 known = "stamps" in arrays
                 stamps = dict(zip(arrays["stamped"].tolist(), arrays["stamps"].tolist(), strict=True)) if known else {}
                 failed = zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True)
                 part: _Done = {index: {"failed": reason} for index, reason in failed}
                 for i, index in enumerate(arrays["indices"].tolist()):
                     scores = {task: arrays[f"scores.{task}"][i] for task in header.class_names}
-                    part[index] = {"scores": scores, "facts": astuple(facts[index]) if index in facts else None}
+                    part[index] = {"scores": scores, "facts": facts.get(str(index))}
         except (BadZipFile, OSError, ValueError, KeyError, EOFError) as error:
             log.warning("%s is damaged (%s); its videos are evaluated again", file, error)
             continue

@@ -27,15 +27,14 @@ from torch import Tensor
 from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
-from motionformer.inference.inputs import Input, as_frames, check_fps
-from motionformer.inference.jobs import run_job
+from motionformer.inference.inputs import Input, as_frames, check_fps, run_job
 from motionformer.inference.results import READ
-from motionformer.inference.scorer import Precision, batched, check_finite, computing, model_device
-from motionformer.inference.timeline import even_windows, slide
+from motionformer.inference.scorer import Precision, Scorer, batched
+from motionformer.inference.timeline import Windows
 from motionformer.inference.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
-from motionformer.runs import Entry, atomic_write, naming, stamp_video
+from motionformer.runs import Entry, atomic_write, check_output, naming, stamp_video
 from motionformer.video import ReadFacts
 from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_video
@@ -119,16 +118,14 @@ class FeatureExtractor:
             raise EvaluationError("this model has no class token; use pooled or tokens.")
         if block != "last" and not (isinstance(block, int) and 0 <= block < depth):
             raise EvaluationError(f"the model's blocks are 0 to {depth - 1}, or 'last' (with the norm); not {block!r}.")
-        if batch_size < 1:
-            raise EvaluationError(f"`batch_size` ({batch_size}) must be at least 1.")
         if hop is not None and segments is None:
             raise EvaluationError("`hop` is from segment to segment: give `segments`, their length.")
         if sample_by is not None and segments is not None:
             raise EvaluationError("frames are spread over segments evenly: leave `sample_by` out.")
-        self.device = model_device(model, device)
-        self.model = model.to(self.device).eval()
-        self.what, self.block, self.segments, self.hop = what, block, segments, hop
+        self.scorer = Scorer(model, device, batch_size=batch_size, precision=precision)
+        self.device, self.model = self.scorer.device, model.eval()
         self.batch_size, self.precision = batch_size, precision
+        self.what, self.block, self.segments, self.hop = what, block, segments, hop
         self.spec = with_views(model.config.input, 1, 1, sample_by)
         self.reader = ClipReader(self.spec, sampler=middle_sampler(self.spec), crops=("centre",), time_limit=time_limit)
 
@@ -180,7 +177,7 @@ class FeatureExtractor:
         clips = clips.to(self.device)
         grid = model.tokens.grid(clips)
         seen = None if mask is None else _with_prefix(mask.to(self.device), grid, p)
-        with computing(self.device, self.precision, len(clips)):
+        with self.scorer.computing(len(clips)):
             x = model.embed(clips)
             for index, block in enumerate(model.blocks):
                 x = block(x, grid[0]) if seen is None else block(x, grid[0], seen)
@@ -189,7 +186,7 @@ class FeatureExtractor:
             x = (model.norm(x) if self.block == "last" else x).float()
         patches = rearrange(x[:, p:], "b (f y x) c -> b f y x c", f=grid[0], y=grid[1])
         values = _READ[self.what](x[:, :p], patches, mask if mask is None else mask.to(self.device))
-        return check_finite(values, "features", self.precision)
+        return self.scorer.check_finite(values, "features")
 
     def describe(self) -> dict[str, Any]:
         """What these features are, in plain values."""
@@ -219,9 +216,9 @@ class FeatureExtractor:
             yield from self._segments(FrameStream(fps, iter(video), StreamClock(fps)), self.segments)
 
     def _segments(self, stream: FrameStream, seconds: float) -> Iterator[_Timed]:
-        windows = even_windows(self.spec, stream.fps, seconds, self.hop)
+        windows = Windows.even(self.spec, stream.fps, seconds, self.hop)
         small = (self.reader.resize(frame[None])[0] for frame in stream.frames)
-        for picked in slide(small, windows):
+        for picked in windows.slide(small):
             clip = next(self.reader.crop(torch.stack(picked.frames).to(self.device)))
             facts = replace(picked.facts, damaged=stream.is_damaged(picked.end))
             yield (stream.clock.seconds(picked.start), stream.clock.seconds(picked.end)), clip, facts
@@ -238,7 +235,6 @@ def _write_features(
     Returns:
         The shape of `values`, and the facts.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
     with naming(file), tempfile.TemporaryFile(dir=file.parent) as store:
         times: list[Any] = []
         facts: list[ReadFacts] = []
@@ -287,6 +283,8 @@ def extract_all(
     With `resume`, files that are there are kept, if they are of the same video, model and options.
     """
     files = dict(zip([video.path for video in videos], _output_files(videos, out, format), strict=True))
+    for file in files.values():
+        check_output(file)
     names = {video.path: video.name for video in videos}
     made_of = {**about, **extractor.describe(), "dtype": dtype}
 

@@ -1,8 +1,14 @@
-"""What the user gives becomes videos: paths, folders and patterns; or frames in memory, as bytes `[t H W 3]`."""
+"""What the user gives becomes videos: paths, folders and patterns; or frames in memory, as bytes `[t H W 3]`.
+
+Many videos are one job: shared among processes, every result kept in a journal as it comes, all in order at the end. A
+video's result does not depend on the videos before it, so an interrupted job, and one of several processes, gives what
+one process would have given, byte for byte.
+"""
 
 import glob
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -11,11 +17,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import UInt8
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
+from motionformer.distributed import current_rank
 from motionformer.errors import VideoError
 from motionformer.models import InputSpec
+from motionformer.runs import Entry, Journal, read_journal, remove_journal, stamp_video
 
 log = logging.getLogger("motionformer")
 
@@ -52,6 +62,66 @@ def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
         others = f", nor are the {len(found) - 1} others" if len(found) > 1 else ""
         raise VideoError(f"there is no such file{others}", next(iter(found)))
     return list(found.values())
+
+
+Work = Callable[[Sequence[Path]], Iterable[Entry]]
+"""Paths to results, in order: plain values for JSON, with "failed" for a video that could not be read."""
+
+
+def run_job(
+    paths: Sequence[Path],
+    work: Work,
+    *,
+    description: str = "",
+    header: Mapping[str, Any] | None = None,
+    journal: Path | None = None,
+    resume: bool = False,
+) -> list[Entry]:
+    """The results of all paths, in their order, on every rank.
+
+    With `journal`, every result is on the disk before the next video begins; `resume` continues with those of an
+    earlier job with the same `header` whose files have not changed.
+    """
+    rank = current_rank()
+    stamps = {} if journal is None else {path: stamp_video(path) for path in paths}
+    done: dict[Path, Entry] = rank.on_zero(lambda: _read_done(journal, header or {}, resume, stamps))
+    own = rank.share([path for path in paths if path not in done])
+    mine: dict[Path, Entry] = {}
+    with ExitStack() as stack:
+        advance = stack.enter_context(progress_bar(description, len(paths), len(done)))
+        kept = None if journal is None else stack.enter_context(Journal(journal, header or {}, rank.rank))
+        for path, entry in zip(own, work(own), strict=True):
+            if kept is not None:
+                kept.add(str(path), stamps[path], entry)
+            mine[path] = entry
+            advance(1)
+    for share in rank.gather(mine):
+        done |= share
+    return [done[path] for path in paths]
+
+
+@contextmanager
+def progress_bar(
+    description: str, total: int, completed: int = 0, *, show: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """On stderr of rank zero, if it is a terminal; the other processes are taken to be equally fast."""
+    rank, console = current_rank(), Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = not (show and console.is_terminal and rank.is_zero)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        bar = progress.add_task(description, total=total, completed=completed)
+        yield lambda count: progress.advance(bar, count * rank.world_size)
+
+
+def _read_done(
+    journal: Path | None, header: Mapping[str, Any], resume: bool, stamps: Mapping[Path, str]
+) -> dict[Path, Entry]:
+    if journal is None:
+        return {}
+    if not resume:
+        remove_journal(journal)
+    entries = read_journal(journal, header)
+    return {path: entries[str(path), stamp] for path, stamp in stamps.items() if (str(path), stamp) in entries}
 
 
 @runtime_checkable

@@ -30,7 +30,7 @@ from motionformer.inference.classes import LabelSource, find_names
 from motionformer.inference.inputs import Frames, as_frames, check_fps, check_paths, is_frames
 from motionformer.inference.results import Prediction
 from motionformer.inference.scorer import Precision, Scorer, batched
-from motionformer.inference.timeline import Timeline, Window, latest_windows, model_windows, slide
+from motionformer.inference.timeline import Timeline, Window, Windows
 from motionformer.inference.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
@@ -171,8 +171,8 @@ class Predictor:
             VideoError: a video that cannot be read.
         """
         with stream_video(path, time_limit=self.reader.time_limit, square_pixels=self.reader.square_pixels) as stream:
-            windows = model_windows(self.spec, stream.fps, hop, window)
-            picked = slide(map(self._resize, stream.frames), windows)
+            windows = Windows.of_model(self.spec, stream.fps, hop, window)
+            picked = windows.slide(map(self._resize, stream.frames))
             per_batch = max(1, self.scorer.batch_size // self.reader.num_crops)
             found = [p for some in batched(picked, per_batch) for p in self._predict_windows(some, stream, path)]
         return Timeline(fspath(path), found[-1].end or 0.0, tuple(found))
@@ -189,8 +189,8 @@ class Predictor:
 
         A ring buffer holds as many frames as one clip covers.
         """
-        windows = model_windows(self.spec, fps, every, window)
-        for picked in slide(map(self._resize, frames), windows):
+        windows = Windows.of_model(self.spec, fps, every, window)
+        for picked in windows.slide(map(self._resize, frames)):
             yield from self._predict_windows([picked], FrameStream(fps, iter(()), StreamClock(fps)), "")
 
     def watch(
@@ -211,9 +211,9 @@ class Predictor:
         with stream_live(
             source, format=format, options=options, time_limit=reader.time_limit, square_pixels=reader.square_pixels
         ) as stream:
-            windows = model_windows(self.spec, stream.fps, every, window)
+            windows = Windows.of_model(self.spec, stream.fps, every, window)
             # closed before the source is, whenever the caller stops: its thread reads from it
-            with closing(latest_windows(map(self._resize, stream.frames), windows)) as newest:
+            with closing(windows.latest(map(self._resize, stream.frames))) as newest:
                 for picked in newest:
                     yield from self._predict_windows([picked], stream, str(source))
 

@@ -296,6 +296,7 @@ class Results:
     @classmethod
     def _from_arrays(cls, arrays: Mapping[str, Any]) -> "Results":
         header = Header.from_json(str(arrays["header"]))
+        facts = json.loads(str(arrays["facts"])) if "facts" in arrays else {}
         later = {"overlap": json.loads(str(arrays["overlap"]))} if "overlap" in arrays else {}
         return cls(
             header,
@@ -305,7 +306,7 @@ class Results:
             {task: arrays[f"scores.{task}"] for task in header.class_names},
             dict(zip(arrays["failed"].tolist(), arrays["reasons"].tolist(), strict=True)),
             tuple(arrays["stamps"].tolist()) if "stamps" in arrays else (),
-            facts_from(arrays),
+            {int(index): ReadFacts(*one) for index, one in facts.items()},
             **later,
         )
 
@@ -354,12 +355,6 @@ def read_notes(read: dict[str, Any] | None) -> list[str]:
             " frames. `motionformer data check` shows where."
         )
     return notes
-
-
-def facts_from(arrays: Mapping[str, Any]) -> dict[int, ReadFacts]:
-    """Of an npz; nothing where there are none."""
-    found = json.loads(str(arrays["facts"])) if "facts" in arrays else {}
-    return {int(index): ReadFacts(*one) for index, one in found.items()}
 
 
 def _cells(label: Any, scores: Any, names: tuple[str, ...]) -> list[str]:

@@ -80,63 +80,54 @@ class Scorer:
             raise EvaluationError(f"`batch_size` ({batch_size}) must be at least 1.")
         if precision not in get_args(Precision):
             raise EvaluationError(f"`precision` ({precision!r}) must be one of {', '.join(get_args(Precision))}.")
-        self.device = model_device(model, device)
+        self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        if device is not None:
+            try:
+                self.device = torch.empty(0, device=device).device
+            except (RuntimeError, AssertionError) as error:
+                reason = str(error).splitlines()[0]
+                raise EvaluationError(f"`device` ({device}) cannot be used here ({reason}).") from error
         self.model = model.to(self.device)
         self.batch_size, self.precision, self.columns = batch_size, precision, columns
-        self.scoring = scoring or default_scoring(model)
+        self.scoring = scoring or Scorer.own_scoring(model)
 
     @torch.inference_mode()
     def __call__(self, clips: Iterable[Float[Tensor, "3 t H W"]]) -> dict[str, Float32[np.ndarray, "n _"]]:
         """Scores of every clip, by task."""
         chunks: dict[str, list[Tensor]] = {}
         for some in batched(clips, self.batch_size):
-            with computing(self.device, self.precision, len(some)):
+            with self.computing(len(some)):
                 logits = self.model(torch.stack([clip.to(self.device, non_blocking=True) for clip in some]))
             for task, values in (logits if isinstance(logits, Mapping) else {SINGLE: logits}).items():
-                scores = check_finite(self.scoring(values), f"output for {task!r}", self.precision).cpu()
+                scores = self.check_finite(self.scoring(values), f"output for {task!r}").cpu()
                 chunks.setdefault(task, []).append(scores if self.columns is None else scores[:, self.columns[task]])
         return {task: torch.cat(parts).numpy() for task, parts in chunks.items()}
 
+    @staticmethod
+    def own_scoring(model: nn.Module) -> Scoring:
+        """What the model was trained for; softmax for a model without a configuration."""
+        config = getattr(model, "config", None)
+        return Sigmoid() if isinstance(config, ModelConfig) and config.scoring == "sigmoid" else Softmax()
 
-def default_scoring(model: nn.Module) -> Scoring:
-    """What the model was trained for; softmax for a model without a configuration."""
-    config = getattr(model, "config", None)
-    return Sigmoid() if isinstance(config, ModelConfig) and config.scoring == "sigmoid" else Softmax()
-
-
-def model_device(model: nn.Module, device: str | torch.device | None) -> torch.device:
-    """The device asked for, or the model's own.
-
-    Raises:
-        EvaluationError: this machine or this PyTorch does not have the device.
-    """
-    if device is not None:
+    @contextmanager
+    def computing(self, num_clips: int) -> Iterator[None]:
+        """A forward pass of `num_clips` clips; out of memory is an `EvaluationError` with the remedy."""
+        types = {"bf16": torch.bfloat16, "16": torch.float16}
         try:
-            return torch.empty(0, device=device).device
-        except (RuntimeError, AssertionError) as error:
-            raise EvaluationError(f"`device` ({device}) cannot be used here ({str(error).splitlines()[0]}).") from error
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+            with nullcontext() if self.precision == "32" else torch.autocast(self.device.type, types[self.precision]):
+                yield
+        except torch.OutOfMemoryError as error:
+            raise EvaluationError(
+                f"{num_clips} clips do not fit into the memory of {self.device}; use a smaller batch."
+            ) from error
 
-
-@contextmanager
-def computing(device: torch.device, precision: Precision, num_clips: int) -> Iterator[None]:
-    """A forward pass of `num_clips` clips in `precision`; out of memory is an `EvaluationError` with the remedy."""
-    types = {"bf16": torch.bfloat16, "16": torch.float16}
-    try:
-        with nullcontext() if precision == "32" else torch.autocast(device.type, types[precision]):
-            yield
-    except torch.OutOfMemoryError as error:
-        raise EvaluationError(
-            f"{num_clips} clips do not fit into the memory of {device}; use a smaller batch."
-        ) from error
-
-
-def check_finite(values: Tensor, what: str, precision: Precision) -> Tensor:
-    """The values, or an `EvaluationError` if one of them is NaN or infinite."""
-    if not torch.isfinite(values).all():
-        remedy = "its weights are broken" if precision == "32" else f"overflow in {precision}; use --precision 32"
-        raise EvaluationError(f"the model's {what} is not finite: {remedy}.")
-    return values
+    def check_finite(self, values: Tensor, what: str) -> Tensor:
+        """The values, or an `EvaluationError` if one of them is NaN or infinite."""
+        if not torch.isfinite(values).all():
+            broken = "its weights are broken"
+            remedy = broken if self.precision == "32" else f"overflow in {self.precision}; use --precision 32"
+            raise EvaluationError(f"the model's {what} is not finite: {remedy}.")
+        return values
 
 
 def average_views(scores: Float32[np.ndarray, "n v c k"]) -> Float32[np.ndarray, "n k"]:

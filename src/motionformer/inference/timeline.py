@@ -136,15 +136,6 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class _Windows:
-    """Windows of `span` frames every `hop` frames; `pick` gives those of a window's frames that make the clip."""
-
-    span: int
-    hop: Fraction
-    pick: Callable[[int], list[int]]
-
-
-@dataclass(frozen=True)
 class Window(Generic[T]):
     """One window: it covers the frames `start … end − 1`; `frames` are those that make its clip."""
 
@@ -154,79 +145,83 @@ class Window(Generic[T]):
     facts: ReadFacts
 
 
-def model_windows(spec: InputSpec, fps: float, hop: float | None = None, seconds: float | None = None) -> _Windows:
-    """Windows as long as the clips a model was trained on, every `hop` seconds (half of one by default).
+@dataclass(frozen=True)
+class Windows:
+    """Windows of `span` frames every `hop` frames; `pick` gives those of a window's frames that make the clip."""
 
-    Weights trained on segments of whole videos have no length of their own: it is `seconds`, or four.
-    """
-    if spec.sampling == "segments":
-        length = _SEGMENTS_SECONDS if seconds is None else seconds
-        return even_windows(spec, fps, length, length / 2 if hop is None else hop)
-    if seconds is not None:
-        raise EvaluationError(
-            f"the model's clips are {spec.frames} frames at a stride of {spec.stride}; they have their own length."
-        )
-    offsets = clip_offsets(spec, fps)
-    span = offsets[-1] + 1
-    step = Fraction(max(1, span // 2)) if hop is None else _frames(hop, fps, "hop")
-    return _Windows(span, step, lambda count: clamp(offsets, count))
+    span: int
+    hop: Fraction
+    pick: Callable[[int], list[int]]
 
+    @classmethod
+    def of_model(cls, spec: InputSpec, fps: float, hop: float | None = None, seconds: float | None = None) -> "Windows":
+        """As long as the clips a model was trained on, every `hop` seconds (half of one by default).
 
-def even_windows(spec: InputSpec, fps: float, seconds: float, hop: float | None = None) -> _Windows:
-    """Windows of `seconds`, of which the model's frames at even distances make the clip; end to end by default.
+        Weights trained on segments of whole videos have no length of their own: it is `seconds`, or four.
+        """
+        if spec.sampling == "segments":
+            length = _SEGMENTS_SECONDS if seconds is None else seconds
+            return cls.even(spec, fps, length, length / 2 if hop is None else hop)
+        if seconds is not None:
+            raise EvaluationError(
+                f"the model's clips are {spec.frames} frames at a stride of {spec.stride}; they have their own length."
+            )
+        offsets = clip_offsets(spec, fps)
+        span = offsets[-1] + 1
+        step = Fraction(max(1, span // 2)) if hop is None else _frames(hop, fps, "hop")
+        return cls(span, step, lambda count: clamp(offsets, count))
 
-    The hop is a fraction of frames, so that windows do not drift away from the clock.
-    """
-    length = _frames(seconds, fps, "the length of a window")
-    step = length if hop is None else _frames(hop, fps, "hop")
-    pick = segment_middles if spec.protocol == "released" else segment_indices
-    return _Windows(min(round(length), sys.maxsize), step, lambda count: pick(count, spec.frames))
+    @classmethod
+    def even(cls, spec: InputSpec, fps: float, seconds: float, hop: float | None = None) -> "Windows":
+        """Of `seconds`, of which the model's frames at even distances make the clip; end to end by default.
 
+        The hop is a fraction of frames, so that windows do not drift away from the clock.
+        """
+        length = _frames(seconds, fps, "the length of a window")
+        step = length if hop is None else _frames(hop, fps, "hop")
+        pick = segment_middles if spec.protocol == "released" else segment_indices
+        return cls(min(round(length), sys.maxsize), step, lambda count: pick(count, spec.frames))
 
-def slide(frames: Iterable[T], windows: _Windows) -> Iterator[Window[T]]:
-    """Every window as soon as its last frame is there.
+    def slide(self, frames: Iterable[T]) -> Iterator[Window[T]]:
+        """Every window as soon as its last frame is there.
 
-    What remains after the last whole window gets one more, moved back to end with the video. A video shorter than a
-    window is one.
-    """
-    ring: deque[T] = deque(maxlen=windows.span)
-    count, emitted = 0, 0
-    for frame in frames:
-        ring.append(frame)
-        count += 1
-        if int(emitted * windows.hop) + windows.span == count:
-            yield _pick(ring, count, windows)
-            emitted += 1
-    if not count:
-        return
-    last = max(0, count - windows.span)
-    if not emitted or int((emitted - 1) * windows.hop) < last:
-        yield _pick(ring, count, windows)
+        What remains after the last whole window gets one more, moved back to end with the video. A video shorter than
+        a window is one.
+        """
+        ring: deque[T] = deque(maxlen=self.span)
+        count, emitted = 0, 0
+        for frame in frames:
+            ring.append(frame)
+            count += 1
+            if int(emitted * self.hop) + self.span == count:
+                yield self._window(ring, count)
+                emitted += 1
+        if count and (not emitted or int((emitted - 1) * self.hop) < count - self.span):
+            yield self._window(ring, count)
 
+    def latest(self, frames: Iterable[T]) -> Generator[Window[T], None, None]:
+        """A window of consecutive frames each time at least `hop` new ones have come since the last; ends with the
+        source.
 
-def _pick(held: Sequence[T], count: int, windows: _Windows) -> Window[T]:
-    """The window that ends with frame `count − 1`, of which `held` are the frames."""
-    chosen = windows.pick(len(held))
-    return Window(count - len(held), count, [held[i] for i in chosen], ReadFacts.of([chosen]))
+        Memory is one window, however slow the model is. An error of the source is raised here.
+        """
+        ring = _Ring(frames, self.span)
+        seen = self.span  # the first window is due when the ring is full
+        try:
+            while True:
+                held, count, ended = ring.wait(seen)
+                if count >= seen or (ended and count and seen == self.span):
+                    yield self._window(held, count)
+                    seen = count + max(1, int(self.hop))
+                if ended and count < seen:
+                    return
+        finally:
+            ring.stop()
 
-
-def latest_windows(frames: Iterable[T], windows: _Windows) -> Generator[Window[T], None, None]:
-    """A window of consecutive frames each time at least `hop` new ones have come since the last; ends with the source.
-
-    Memory is one window, however slow the model is. An error of the source is raised here.
-    """
-    ring = _Ring(frames, windows.span)
-    seen = windows.span  # the first window is due when the ring is full
-    try:
-        while True:
-            held, count, ended = ring.wait(seen)
-            if count >= seen or (ended and count and seen == windows.span):
-                yield _pick(held, count, windows)
-                seen = count + max(1, int(windows.hop))
-            if ended and count < seen:
-                return
-    finally:
-        ring.stop()
+    def _window(self, held: Sequence[T], count: int) -> Window[T]:
+        """That ends with frame `count − 1`, of which `held` are the frames."""
+        chosen = self.pick(len(held))
+        return Window(count - len(held), count, [held[i] for i in chosen], ReadFacts.of([chosen]))
 
 
 def _frames(seconds: float, fps: float, what: str) -> Fraction:

@@ -1,10 +1,12 @@
-"""Which views of which videos are scored: v clips along time, each in c crops (method.md §6). Knows no model.
+"""The videos of an evaluation: which views of them are scored (v clips along time, each in c crops: method.md §6), what
+exactly they are (fingerprints), and whether the model has been trained on them.
 
 A source is a list of videos, each read as all its views at once, so that they stay together whatever process or
 worker reads them. A video that cannot be read is a `Failure`, never another video.
 """
 
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -14,11 +16,12 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkab
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from motionformer.data import Annotations, ClipReader, Failure, Record, eval_sampler
 from motionformer.data import open_source as open_data
 from motionformer.data.clips import check_sampling
+from motionformer.data.fingerprints import fingerprint_records, made_clips
 from motionformer.data.folders import split_folders
 from motionformer.data.lists import ClassSource
 from motionformer.data.motion import LEVELS, Level, MotionBenchmark
@@ -27,6 +30,7 @@ from motionformer.data.source import Kind, MotionClips, parse_motion, recognise
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.models import InputSpec
+from motionformer.models.training_data import Span, TrainingData
 from motionformer.video import ReadFacts
 from motionformer.video.transforms import eval_transform
 
@@ -276,3 +280,111 @@ def _evaluation_split(path: Path, kind: Kind) -> str | None:
     if found == "folders":
         return "val" if split_folders(path) else None
     return {"ucf101": "test", "hmdb51": "test", "files": None}.get(found, "val")
+
+
+_UNKNOWN = "unknown: the model does not carry a list of its training files"
+_SHOWN = 10
+_ADDED_LATER = {"scoring": "softmax", "readout": "class"}
+"""What every model was before there was a choice: results that were written then stay valid."""
+
+_NAMED_BEFORE = {"kernel": "attend"}
+"""Keys under the names they had when the first results were written: those stay valid."""
+
+_SAME_FUNCTION = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "drop_path_time"}
+"""Fields of a configuration that do not change what a model computes in evaluation mode."""
+
+
+def find_overlap(model: nn.Module, source: VideoSource) -> dict[str, Any]:
+    """Which videos of `source` the model was trained on, in plain values, for results and their summary.
+
+    Returns:
+        known: whether the model carries a list of its training videos; the rest is only there if it does.
+        videos: how many videos of the source were training videos (of pieces: meet a training piece).
+        names: of the first ten of them.
+        same_file: pieces of files of which other pieces were trained on.
+        selection: videos that chose the epoch which was kept.
+        unchecked: videos of the source without a file to look at.
+        note: a sentence on all this.
+    """
+    data = getattr(model, "training_data", None)
+    if not isinstance(data, TrainingData):
+        return {"known": False, "note": _UNKNOWN}
+    found = _fingerprints(source)
+    kinds = ["none" if one is None else data.train.overlap(*one) for one in found]
+    chosen = [one is not None and data.selection.overlap(*one) == "video" for one in found]
+    seen = [entry.id for entry, kind in zip(source.entries, kinds, strict=True) if kind == "video"]
+    counts = {
+        "videos": len(seen),
+        "names": seen[:_SHOWN],
+        "same_file": kinds.count("file"),
+        "selection": sum(is_chosen and kind != "video" for is_chosen, kind in zip(chosen, kinds, strict=True)),
+        "unchecked": found.count(None),
+    }
+    return {"known": True, **counts, "note": _note(counts, data, len(found))}
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Changes with any weight and with anything in the configuration that changes the function."""
+    digest = hashlib.sha256()
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(config, "to_dict"):
+        values = config.to_dict().items()
+        kept = {_NAMED_BEFORE.get(key, key): value for key, value in values if key not in _SAME_FUNCTION}
+        for key, only in _ADDED_LATER.items():
+            if kept.get(key) == only:
+                del kept[key]
+        digest.update(json.dumps(kept, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        _add_state(digest, name.replace(".kernel.", ".attend."), tensor)
+    return digest.hexdigest()[:16]
+
+
+def _fingerprints(source: VideoSource) -> Sequence[tuple[str, Span] | None]:
+    if isinstance(source, MotionVideos):
+        made = source.benchmark
+        key = made_clips(source.level, made.split, made.seed)
+        return [(key, (float(i), i + 1.0)) for i in range(len(made))]
+    if isinstance(source, FileVideos):
+        return fingerprint_records(source.annotations.records)
+    # somebody else's source
+    found = iter(fingerprint_records([Record(Path(entry.path)) for entry in source.entries if entry.path]))
+    return [next(found) if entry.path else None for entry in source.entries]
+
+
+def _note(counts: dict[str, Any], data: TrainingData, total: int) -> str:
+    notes = [f"{counts['videos']} of {total} videos are training videos of this model"]
+    if not counts["videos"]:
+        notes[0] += " (re-encoded copies are not recognised)"
+    else:
+        notes[0] += (
+            f" ({', '.join(counts['names'][:3])}{', …' if counts['videos'] > 3 else ''}): the metric is too good"
+        )
+    if counts["same_file"]:
+        notes.append(f"{counts['same_file']} are other pieces of files it was trained on")
+    if counts["selection"]:
+        notes.append(f"{counts['selection']} chose the epoch that was kept: the metric is optimistic")
+    if counts["unchecked"]:
+        notes.append(f"{counts['unchecked']} have no file to check")
+    if data.left_out:
+        notes.append(f"the list of its training videos lacks {data.left_out}")
+    if data.unknown:
+        notes.append(f"it started from {', '.join(data.unknown)}, of unknown training videos")
+    return "; ".join(notes)
+
+
+def _add_state(digest: "hashlib._Hash", name: str, value: Any) -> None:
+    """A tensor by its bytes; a quantised one, or what a quantised layer packs, by its parts."""
+    if isinstance(value, (tuple, list)):
+        for number, part in enumerate(value):
+            _add_state(digest, f"{name}.{number}", part)
+    elif not isinstance(value, Tensor):
+        digest.update(f"{name} {value!r}".encode())
+    elif hasattr(value, "__tensor_flatten__"):
+        for part in value.__tensor_flatten__()[0]:
+            _add_state(digest, f"{name}.{part}", getattr(value, part))
+    elif value.is_quantized:
+        digest.update(f"{name} {value.qscheme()}".encode())
+        _add_state(digest, name, value.dequantize())
+    else:
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())

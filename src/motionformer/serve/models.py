@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from motionformer.errors import TraceError
 from motionformer.inference import Predictor
-from motionformer.inference.timeline import model_windows
+from motionformer.inference.timeline import Windows
 from motionformer.models import Motionformer
 from motionformer.serve.sessions import PageVideo
 from motionformer.tracing import KINDS, Clip, Comparison, Trace, open_clip, trace
@@ -105,7 +105,7 @@ def _trace(name: str, model: Motionformer, video: PageVideo, question: Question)
 
 def _predict(name: str, predictor: Predictor, video: PageVideo) -> dict[str, Any]:
     whole = predictor(video.path).to_dict()
-    usual = float(model_windows(predictor.spec, video.metadata.fps).hop) / video.metadata.fps
+    usual = float(Windows.of_model(predictor.spec, video.metadata.fps).hop) / video.metadata.fps
     longest = video.metadata.duration / _MAX_WINDOWS
     timeline = predictor.timeline(video.path, hop=longest if longest > usual else None).to_dict(_THRESHOLD)
     for found in (whole, timeline):

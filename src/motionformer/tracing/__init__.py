@@ -1,11 +1,11 @@
 """Attention → paths → pictures, clips, JSON. Start in `run.py`; `path_error` compares paths with the true one.
 
-`trace(model, video, point)`: a clip and its geometry (`clip.py`) → maps (`maps.py`, chosen by `kinds.py`) → paths
-(`paths.py`) → a `Trace` (`result.py`), drawn by `draw.py`.
+`trace(model, video, point)`: a clip and its geometry (`clip.py`) → maps (`maps.py`) → paths
+(`paths.py`) → a `Trace` (`run.py`), drawn by `draw.py`.
 """
 
 from motionformer.tracing.clip import Clip, Geometry, Query, find_geometry, open_clip
-from motionformer.tracing.kinds import KINDS
+from motionformer.tracing.maps import KINDS
 from motionformer.tracing.paths import (
     PathError,
     PathErrors,
@@ -15,8 +15,7 @@ from motionformer.tracing.paths import (
     path_error,
     peak_path,
 )
-from motionformer.tracing.result import Comparison, Trace, Track
-from motionformer.tracing.run import compare, trace
+from motionformer.tracing.run import Comparison, Trace, Track, compare, trace
 
 __all__ = [
     "KINDS",

@@ -23,7 +23,7 @@ from motionformer.data.motion import write_video
 from motionformer.errors import TraceError
 from motionformer.inference.pictures import plain
 from motionformer.tracing.paths import ellipse
-from motionformer.tracing.result import Row, Trace, Track
+from motionformer.tracing.run import Row, Trace, Track
 
 _TOP = 4.0
 """Doublings of a uniform map at which the absolute scale ends: 16 times."""
@@ -36,14 +36,18 @@ _FLAT = "near uniform"
 _WHAT = {"trajectory": "query", "class-token": "class token", "rollout": "rollout", "gradcam": "Grad-CAM"}
 
 
-def filmstrip(rows: Sequence[Row], kind: str, dpi: int = 160) -> bytes:
-    """The picture, as the bytes of a PNG, PDF or SVG file."""
+def draw(rows: Sequence[Row], kind: str) -> bytes:
+    """A filmstrip as the bytes of a PNG, PDF or SVG file; an animation as those of a GIF or an MP4, slowed down if it
+    is short."""
+    if kind in ("gif", "mp4"):
+        fps = min(max(rows[0].trace.clip.fps / 2, _SLOWEST), _FASTEST)
+        return {"gif": _gif, "mp4": _mp4}[kind](_draw_frames(rows), fps)
     if len(rows) > _MAX_ROWS:
         raise TraceError(
             f"{len(rows)} rows do not fit into a picture ({_MAX_ROWS} do): choose a layer or a head, or write JSON."
         )
     out = io.BytesIO()
-    _draw_filmstrip(rows).savefig(out, format=kind, dpi=dpi)
+    _draw_filmstrip(rows).savefig(out, format=kind, dpi=160)
     return out.getvalue()
 
 
@@ -258,13 +262,6 @@ def _draw_colour_bar(figure: Figure, caption: str, size: tuple[float, float]) ->
 _BIG_PANEL, _LINE, _WIDE_GAP, _MAX_COLUMNS = 2.6, 0.15, 0.08, 4  # inches; panels per line
 _DPI = 120
 _SLOWEST, _FASTEST = 2.0, 25.0  # frames per second: eight frames at their own speed would be too short to watch
-
-
-def animation(rows: Sequence[Row], kind: str) -> bytes:
-    """The animation, as the bytes of a GIF or an MP4 file; short clips are slowed down."""
-    frames = _draw_frames(rows)
-    fps = min(max(rows[0].trace.clip.fps / 2, _SLOWEST), _FASTEST)
-    return {"gif": _gif, "mp4": _mp4}[kind](frames, fps)
 
 
 def _draw_frames(rows: Sequence[Row]) -> UInt8[np.ndarray, "t H W 3"]:

@@ -1,11 +1,13 @@
-"""Attention → maps: the token-to-token weights of a layer, rollout over layers, and one map per frame.
+"""What can be shown of a model and a clip: attention → maps. A kind is a function, and `KINDS` has all of them.
 
-Tokens are counted as the model does, prefix tokens first. A layer is a list of *steps*, each with a residual of its
-own: `[h n n]`, row = query, column = key (`AttentionScheme.attention_map`). Rows sum to one if the kernel is a softmax.
-The maps of one layer of the base model are 118 MB; those of a layer are released before the next is computed.
+Each is given the model and a `Question` (the clip as the model takes it, the query token or None, which layers, heads
+and class), and returns the maps to show. Tokens are counted as the model does, prefix tokens first. A layer is a list
+of *steps*, each with a residual of its own: `[h n n]`, row = query, column = key (`AttentionScheme.attention_map`).
+Rows sum to one if the kernel is a softmax. The maps of one layer of the base model are 118 MB; those of a layer are
+released before the next is computed.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +17,22 @@ from torch import Tensor, nn
 
 from motionformer.attention import SCHEMES, AttentionKernel, AttentionScheme, LayerRecord, record_attention
 from motionformer.errors import TraceError
-from motionformer.models import Motionformer
+from motionformer.models import ModelConfig, Motionformer
+
+Which = int | str
+"""A layer, head or class, by number or by name (`last`, `all`, `mean`; the name of a class)."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a model and a clip."""
+
+    clip: Float[Tensor, "1 3 t H W"]
+    token: int | None
+    """The query token, prefix tokens counted; None without a point."""
+    layer: Which = "last"
+    head: Which = "mean"
+    label: Which | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +50,213 @@ class SpaceTimeMap:
     def weights(self) -> Float64[Tensor, "f s"]:
         """The shares of all patches of the clip."""
         return self.mass[:, None] * self.space
+
+
+Shown = tuple[str, str, SpaceTimeMap]
+"""The names of a layer and a head, and the map to show."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One way of looking at a model."""
+
+    look: Callable[[Motionformer, Question], tuple[list[Shown], str | None]]
+    """The maps, and the name of the class that they explain, if any."""
+    per_frame: bool
+    """Whether the map of each frame is drawn to its own scale."""
+    takes_point: bool = False
+    needs_point: bool = False
+    takes_label: bool = False
+
+
+def _attention_of_point(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
+    assert question.token is not None
+    return _attention(model, question, question.token), None
+
+
+def _attention_of_class_token(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
+    _check_class_token(model)
+    return _attention(model, question, 0), None
+
+
+def _rollout(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
+    """Of the query token, or of the class token without a query."""
+    if question.token is None:
+        _check_class_token(model)
+    if question.head != "mean" or question.layer == "mean":
+        raise TraceError(
+            "rollout multiplies layers of averaged heads: it takes --head mean, and --layer last, all or a number."
+        )
+    layers = _choose_layers(question.layer, model.config.depth)
+    rows = _rollout_rows(model, question.clip, question.token or 0, layers.numbers)
+    named = zip(layers.names, rows, strict=True)
+    return [(name, "mean", _split(model, question, row)) for name, row in named], None
+
+
+def _class_evidence(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
+    """Grad-CAM of a class."""
+    if question.head != "mean":
+        raise TraceError("Grad-CAM is computed from tokens, which have no heads: leave --head out.")
+    layers = _choose_layers(question.layer, model.config.depth)
+    label = _find_label(model, question.clip, question.label)
+    rows = torch.stack([_grad_cam(model, question.clip, number, label) for number in layers.numbers])
+    name = _label_name(model.config, label)
+    if not (rows > 0).any(dim=1).all():
+        raise TraceError(f"no token of the layer is evidence for the class {name}: choose another layer or label.")
+    picked = zip(layers.names, layers.pick(rows), strict=True)
+    return [(layer, "", _split(model, question, row, prefix=0)) for layer, row in picked], name
+
+
+KINDS: dict[str, _Kind] = {
+    "trajectory": _Kind(_attention_of_point, per_frame=True, takes_point=True, needs_point=True),
+    "class-token": _Kind(_attention_of_class_token, per_frame=False),
+    "rollout": _Kind(_rollout, per_frame=False, takes_point=True),
+    "gradcam": _Kind(_class_evidence, per_frame=False, takes_label=True),
+}
+
+
+def _attention(model: Motionformer, question: Question, token: int) -> list[Shown]:
+    layers = _choose_layers(question.layer, model.config.depth)
+    heads = _choose_heads(question.head, model.config.num_heads)
+    rows = torch.stack([layer.row(token) for _, layer in walk_layers(model, question.clip, layers.numbers)])
+    return [(layer, head, _split(model, question, row)) for layer, head, row in _pick_all(rows, layers, heads)]
+
+
+def _split(model: Motionformer, question: Question, row: Tensor, prefix: int | None = None) -> SpaceTimeMap:
+    frames = model.tokens.grid(question.clip)[0]
+    return split_row(row, frames, model.config.num_prefix_tokens if prefix is None else prefix)
+
+
+def _check_class_token(model: Motionformer) -> None:
+    if model.config.num_prefix_tokens == 0:
+        raise TraceError("the model has no class token: ask about a point of a frame.")
+
+
+# Which layers and heads
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Some of the layers, or of the heads: shown one by one, or as their mean."""
+
+    numbers: tuple[int, ...]
+    is_mean: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("mean",) if self.is_mean else tuple(map(str, self.numbers))
+
+    def pick(self, rows: Float[Tensor, "k ..."]) -> list[Float[Tensor, "..."]]:
+        """What is shown of the rows of `numbers`."""
+        return [rows.mean(dim=0)] if self.is_mean else list(rows)
+
+
+def _choose_layers(which: Which, depth: int) -> _Choice:
+    return _Choice((depth - 1,), False) if which == "last" else _choose(which, depth, "layer", "last, all, mean")
+
+
+def _choose_heads(which: Which, num_heads: int) -> _Choice:
+    return _choose(which, num_heads, "head", "all, mean")
+
+
+def _choose(which: Which, count: int, noun: str, words: str) -> _Choice:
+    if which in ("all", "mean"):
+        return _Choice(tuple(range(count)), which == "mean")
+    try:
+        number = int(which)
+    except ValueError:
+        raise TraceError(f"{noun} must be {words} or a number; not {which!r}.") from None
+    if not 0 <= number < count:
+        raise TraceError(f"there is no {noun} {number}: the model has {count}, counted from 0 to {count - 1}.")
+    return _Choice((number,), False)
+
+
+def _pick_all(rows: Float[Tensor, "l h ..."], layers: _Choice, heads: _Choice) -> list[tuple[str, str, Tensor]]:
+    """Name of the layer, name of the head, and the row, of everything that is shown; `rows` has all heads."""
+    shown = []
+    for layer, of_layer in zip(layers.names, layers.pick(rows), strict=True):
+        picked = heads.pick(of_layer[torch.tensor(heads.numbers)])
+        shown += [(layer, head, row) for head, row in zip(heads.names, picked, strict=True)]
+    return shown
+
+
+# Grad-CAM
+
+
+@dataclass(frozen=True)
+class _Label:
+    """A class of one of the model's classifiers; `task` is None if there is only one."""
+
+    task: str | None
+    index: int
+
+
+def _grad_cam(
+    model: Motionformer, clip: Float[Tensor, "1 3 t H W"], layer: int, label: _Label
+) -> Float[Tensor, " patches"]:
+    """Grad-CAM on space-time tokens (Selvaraju et al., 2017): ReLU of the tokens entering `layer`, weighted by the mean
+    gradient of the label's logit for each channel.
+
+    *Entering*: the classifier reads the class token only, so patch tokens that leave the last block have no gradient.
+    """
+    grid, p = model.tokens.grid(clip), model.config.num_prefix_tokens
+    with torch.no_grad():
+        x = model.embed(clip)
+        for block in model.blocks[:layer]:
+            x = block(x, grid[0])
+    with torch.enable_grad():
+        tokens = x.detach().requires_grad_()
+        y = tokens
+        for block in model.blocks[layer:]:
+            y = block(y, grid[0])
+        y = model.norm(y)
+        logit = _logits(model.head(model.readout(y, grid)), label.task)[0, label.index]
+        (gradient,) = torch.autograd.grad(logit, tokens)
+    channels = gradient[0, p:].mean(dim=0)
+    cam: Tensor = (tokens.detach()[0, p:] @ channels).relu()
+    return cam
+
+
+def _find_label(model: Motionformer, clip: Float[Tensor, "1 3 t H W"], wanted: Which | None) -> _Label:
+    """The class given by number or name (`verb:3` with several classifiers) [default: the predicted one]."""
+    counts = model.config.num_classes
+    if counts == 0:
+        raise TraceError("the model has no classes, so there is nothing to explain: load it with a classifier.")
+    if wanted is None:
+        with torch.no_grad():
+            logits = model(clip)
+        task = next(iter(logits)) if isinstance(logits, dict) else None
+        return _Label(task, int(_logits(logits, task)[0].argmax()))
+    if isinstance(counts, dict):
+        task, _, rest = str(wanted).partition(":")
+        if task not in counts or not rest:
+            known = " or ".join(f"{task}:0 … {task}:{count - 1}" for task, count in counts.items())
+            raise TraceError(f"label {wanted!r}: the model has classes of {', '.join(counts)}; write {known}.")
+        return _Label(task, _class_index(rest, counts[task], None))
+    return _Label(None, _class_index(wanted, counts, model.config.labels))
+
+
+def _label_name(config: ModelConfig, label: _Label) -> str:
+    if label.task is not None:
+        return f"{label.task}:{label.index}"
+    return str(label.index) if config.labels is None else config.labels[label.index]
+
+
+def _class_index(wanted: Which, count: int, names: tuple[str, ...] | None) -> int:
+    if names is not None and wanted in names:
+        return names.index(str(wanted))
+    try:
+        index = int(wanted)
+    except ValueError:
+        known = "it has no names of classes" if names is None else f"it has {', '.join(names[:20])}"
+        raise TraceError(f"the model has no class {wanted!r}: {known}; give a number from 0 to {count - 1}.") from None
+    if not 0 <= index < count:
+        raise TraceError(f"there is no class {index}: the model has {count}, counted from 0 to {count - 1}.")
+    return index
+
+
+def _logits(out: Tensor | dict[str, Tensor], task: str | None) -> Tensor:
+    return out[task] if isinstance(out, dict) and task is not None else out  # type: ignore[return-value]
 
 
 def split_row(row: Float[Tensor, " n"], frames: int, num_prefix_tokens: int) -> SpaceTimeMap:
@@ -104,7 +328,7 @@ def _run_recorded(
         return block(x, frames), records
 
 
-def rollout_rows(
+def _rollout_rows(
     model: Motionformer, clip: Float[Tensor, "1 3 t H W"], token: int, upto: Collection[int]
 ) -> list[Float[Tensor, " n"]]:
     """Attention rollout (Abnar & Zuidema, 2020): the share of each input token in `token` after layer i, for every i

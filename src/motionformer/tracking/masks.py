@@ -42,7 +42,9 @@ def read_mask(file: str | Path) -> UInt8[Tensor, "H W"]:
         MaskError: the file cannot be read, or is no mask (colours, shades of grey).
 
     Example:
+        >>> write_mask("first.png", torch.tensor([[0, 2], [2, 1]], dtype=torch.uint8))
         >>> read_mask("first.png").unique()
+        tensor([0, 1, 2], dtype=torch.uint8)
     """
     file = Path(file)
     if file.suffix.lower() != ".png":
@@ -164,7 +166,7 @@ class OverlayWriter:
         self.container: av.container.OutputContainer | None = None
         self.stream: VideoStream | None = None
         is_video = self.target.suffix.lower() == ".mp4"
-        (self.target.parent if is_video else self.target).mkdir(parents=True, exist_ok=True)
+        make_folder(self.target.parent if is_video else self.target)
         if is_video:
             self.part.touch()  # libav opens it with the first packet, after minutes of work
             self.container = av.open(str(self.part), "w", format="mp4")
@@ -239,6 +241,14 @@ class OverlayWriter:
 
 def _as_frame(picture: UInt8[Tensor, "H W 3"]) -> VideoFrame:
     return VideoFrame.from_ndarray(picture.contiguous().numpy(), format="rgb24")
+
+
+def make_folder(folder: Path) -> None:
+    """Raise `MaskError` with the remedy where the folder cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MaskError(f"{folder}: the folder cannot be made ({error.strerror}); choose another place.") from error
 
 
 def check_output_kind(option: str, output: Path, *, is_file: bool) -> None:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from motionformer.deprecation import check_arguments
 from motionformer.errors import MaskError
 from motionformer.models import Motionformer, create_model
 from motionformer.models.variants import VARIANTS
@@ -21,6 +22,7 @@ from motionformer.tracking.masks import (
     OverlayWriter,
     check_no_overwrite,
     check_output_kind,
+    make_folder,
     object_numbers,
     read_mask,
     write_mask,
@@ -108,6 +110,9 @@ def track(
         track("dinov2_vits14.safetensors", "dog.mp4", "first.png", from_image=True, overlay="tracked.mp4")
         ```
     """
+    if isinstance(model, Tracker) and options:
+        raise TypeError(f"{', '.join(options)}: options of `make_tracker`; this tracker is made already.")
+    check_arguments("track", options, track, make_tracker)
     video = Path(video)
     output, overlay = (None if file is None else Path(file) for file in (output, overlay))
     mask_file = None if isinstance(mask, Tensor) else Path(mask)
@@ -265,7 +270,7 @@ def track_and_write(
             writer = stack.enter_context(OverlayWriter(overlay, fps=fps))
         predicted = tracker.track(frames, first)
         if masks is not None:
-            masks.mkdir(parents=True, exist_ok=True)
+            make_folder(masks)
             predicted = _write_masks(predicted, masks, names)
         for mask in predicted:
             if writer is not None and again is not None:
