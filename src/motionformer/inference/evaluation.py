@@ -95,7 +95,8 @@ def evaluate(
         summarise(results)["tasks"]["class"]["all"]["top1"]
         ```
     """
-    check_arguments("evaluate", options, evaluate, open_source)
+    if options:
+        check_arguments("evaluate", options, evaluate, open_source)
     if not isinstance(model, nn.Module):
         name, model = name or str(model), load_labelled(model)
     if isinstance(source, (str, Path)):
@@ -150,7 +151,8 @@ def evaluate(
         done |= share
     results = replace(_assemble(source, header, done, stamps), overlap=overlap)
     if folder is not None:
-        rank.on_zero(lambda: _finish(folder, results))
+        rank.on_zero(lambda: results.save(folder))
+        rank.on_zero(lambda: remove_journal(folder / PARTS))
     return results
 
 
@@ -206,9 +208,11 @@ def _score_group(scorer: Scorer, items: list[_Read], shape: tuple[int, int]) -> 
 def _groups(num_videos: int, size: int, done: "_Done | frozenset[int]" = frozenset()) -> list[list[int]]:
     """Neighbours by index, without the videos already done."""
     size = max(1, size)
-    groups = [range(first, min(first + size, num_videos)) for first in range(0, num_videos, size)]
-    left = [[index for index in group if index not in done] for group in groups]
-    return [group for group in left if group]
+    groups: dict[int, list[int]] = {}
+    for index in range(num_videos):
+        if index not in done:
+            groups.setdefault(index // size, []).append(index)
+    return list(groups.values())
 
 
 def _load_groups(
@@ -332,11 +336,6 @@ def _stamp_videos(source: VideoSource) -> tuple[str, ...]:
     """Of every video what changes when its file does, whatever its name; empty where a video has no file."""
     stamps = {path: stamp_video(Path(path)) for path in {entry.path for entry in source.entries} if path}
     return tuple(stamps.get(entry.path, "") for entry in source.entries)
-
-
-def _finish(folder: Path, results: Results) -> None:
-    results.save(folder)
-    remove_journal(folder / PARTS)
 
 
 def _find_earlier(folder: Path, header: Header, entries: Sequence[Entry], stamps: Sequence[str]) -> Results | _Done:

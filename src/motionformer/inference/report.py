@@ -99,7 +99,8 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
         _print(console, f"no labels: nothing to measure; {where}")
     else:
         console.print(_accuracies(summary))
-    _print_overlap(summary["training_overlap"], console)
+    overlap = summary["training_overlap"]  # in red if the model has learnt from these videos
+    _print(console, f"training videos in this test: {overlap['note']}", style="red" if overlap.get("videos") else None)
     for task, found in summary["tasks"].items():
         prefix = "" if task == SINGLE else f"{task}: "
         if len(found.get("top1_by_views", [])) > 1:
@@ -111,10 +112,17 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
         if show and "classes" in found and summary["labelled"]:
             console.print(_worst(found["classes"], f"{prefix}lowest classes", show))
     for note in read_notes(summary["read"]):
-        console.print(f"note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+        _print(console, f"note: {note}", style="yellow")
     for one in summary["damaged"][:show]:
         _print(console, f"  damaged: {one['path'] or one['id']}")
-    _print_failures(summary, console, show)
+    failures, most = summary["failures"], max(show, 1)
+    if failures:
+        text = f"{len(failures)} of {_count(summary['videos'], 'video')} could not be read:"
+        console.print(text, style="red", highlight=False)
+    for one in failures[:most]:
+        _print(console, f"  {one['path'] or one['id']}: {one['reason']}")
+    if len(failures) > most:
+        _print(console, f"  … and {len(failures) - most} more")
 
 
 def write_reports(results: Results, folder: Path) -> dict[str, Any]:
@@ -205,7 +213,7 @@ def _summarise_task(results: Results, task: str) -> dict[str, Any]:
         found["top1_by_crops"] = by_views[-1].tolist()
     found["classes"] = [
         {"class": name, "videos": int(count), "top1": None if count == 0 else float(value)}
-        | _class_bounds(float(value), int(count))
+        | _bounds(metrics.wilson(round(float(value) * int(count)), int(count)) if count else None)
         for name, count, value in zip(names, counts, accuracies, strict=True)
     ]
     return found
@@ -267,10 +275,6 @@ def _over_all_and_readable(
 def _bounds(interval: metrics.Interval | None) -> dict[str, float | None]:
     low, high = interval or (None, None)
     return {"low": low, "high": high}
-
-
-def _class_bounds(accuracy: float, count: int) -> dict[str, float | None]:
-    return _bounds(metrics.wilson(round(accuracy * count), count) if count else None)
 
 
 def _calibration(scores: Any, labels: Any) -> dict[str, Any]:
@@ -343,26 +347,8 @@ def _interval(interval: dict[str, Any] | None) -> str:
     return metrics.show_interval(interval["low"], interval["high"])
 
 
-def _print_overlap(overlap: dict[str, Any], console: Console) -> None:
-    """Whether the model has learnt from these videos; in red if it has."""
-    text = f"training videos in this test: {overlap['note']}"
-    console.print(text, style="red" if overlap.get("videos") else None, highlight=False, markup=False, soft_wrap=True)
-
-
-def _print_failures(summary: dict[str, Any], console: Console, show: int) -> None:
-    failures = summary["failures"]
-    if not failures:
-        return
-    text = f"{len(failures)} of {_count(summary['videos'], 'video')} could not be read:"
-    console.print(text, style="red", highlight=False)
-    for one in failures[: max(show, 1)]:
-        _print(console, f"  {one['path'] or one['id']}: {one['reason']}")
-    if len(failures) > max(show, 1):
-        _print(console, f"  … and {len(failures) - max(show, 1)} more")
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+def _print(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _curve(values: list[float]) -> str:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -174,11 +174,12 @@ def _one_hot(mask: UInt8[Tensor, "H W"], objects: list[int]) -> Float[Tensor, "o
 # Frames → tokens
 
 
+@dataclass(frozen=True)
 class Readout(ABC):
     """What of a model is compared, and the affinity that suits it."""
 
-    default: Affinity
-    block: int
+    default: ClassVar[Affinity]
+    block: int = -1
 
     @abstractmethod
     def __call__(self, model: Motionformer, x: Float[Tensor, "1 n c"], frames: int) -> tuple[Tensor, Tensor]:
@@ -193,7 +194,6 @@ class TokenReadout(Readout):
         block: its number; negative ones count from the last.
     """
 
-    block: int = -1
     default = Affinity(temperature=0.1)
 
     def __call__(self, model: Motionformer, x: Float[Tensor, "1 n c"], frames: int) -> tuple[Tensor, Tensor]:
@@ -216,7 +216,6 @@ class AttentionReadout(Readout):
         block: its number; negative ones count from the last.
     """
 
-    block: int = -1
     default = Affinity(temperature=1.0)
 
     def __call__(self, model: Motionformer, x: Float[Tensor, "1 n c"], frames: int) -> tuple[Tensor, Tensor]:
