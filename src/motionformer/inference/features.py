@@ -235,6 +235,7 @@ def _write_features(
     Returns:
         The shape of `values`, and the facts.
     """
+    file.parent.mkdir(parents=True, exist_ok=True)
     with naming(file), tempfile.TemporaryFile(dir=file.parent) as store:
         times: list[Any] = []
         facts: list[ReadFacts] = []
