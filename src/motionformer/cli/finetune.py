@@ -167,7 +167,7 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         print(json.dumps({**values, **problems, "recipe": planned.recipe.to_dict()}, indent=2))
         return
     from motionformer.inference.metrics import show_share
-    from motionformer.training.card import describe_failures, describe_kept_epoch
+    from motionformer.training.run_folder import describe_failures, describe_kept_epoch
 
     top1, count = run.kept.get("top1"), len(planned.val)
     if top1 is not None:

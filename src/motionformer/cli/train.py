@@ -63,7 +63,7 @@ def train(
 def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
     import json
 
-    from motionformer.training.card import describe_model
+    from motionformer.training.run_folder import describe_model
     from motionformer.training.sources import describe_mirroring
 
     model = describe_model(prepared.config)
@@ -94,7 +94,7 @@ def _print_result(finished: "TrainingResult", as_json: bool) -> None:
     import json
 
     from motionformer.inference.metrics import show_share
-    from motionformer.training.card import describe_failures, describe_kept_epoch
+    from motionformer.training.run_folder import describe_failures, describe_kept_epoch
 
     if as_json:
         print(json.dumps(finished.card, indent=2))

@@ -90,7 +90,7 @@ class FinetunePlan:
     def write_lists(self) -> None:
         """Write the two lists, as plain csv, where the recipe has them. Those of a run that has begun may only change
         if its videos moved."""
-        from motionformer.training.run_folder import has_begun
+        from motionformer.training.run_folder import RunFolder
 
         folder = self.recipe.folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class FinetunePlan:
                 if there.exists() and new.read_bytes() == there.read_bytes():
                     continue
                 with lock_folder(folder, "training"):
-                    if there.exists() and has_begun(folder) and not _lists_the_same(there, annotations):
+                    if there.exists() and RunFolder(folder).has_begun() and not _lists_the_same(there, annotations):
                         raise RecipeError("the videos have changed since this run began; use another output.", there)
                     new.replace(there)
             finally:

@@ -100,11 +100,6 @@ def describe_data(sources: tuple[Source, Source]) -> dict[str, Any]:
     return {**parts, "classes": classes}
 
 
-def num_classes_of(names: ClassNames) -> int | dict[str, int]:
-    """As `ModelConfig.num_classes` wants it."""
-    return {task: len(of_task) for task, of_task in names.items()} if isinstance(names, Mapping) else len(names)
-
-
 @dataclass(frozen=True)
 class VideoSource:
     """Videos on disk."""

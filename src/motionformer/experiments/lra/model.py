@@ -22,7 +22,7 @@ from motionformer.attention import (
     PerformerAttention,
     SpaceTimeNormAttention,
 )
-from motionformer.experiments.lra.tasks import Task
+from motionformer.experiments.lra.examples import Task
 from motionformer.models.block import MLP
 from motionformer.models.costs import step_peak
 
