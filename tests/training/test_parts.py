@@ -13,7 +13,7 @@ from motionformer.errors import RecipeError
 from motionformer.models import InputSpec, create_model
 from motionformer.training.datamodule import _shuffled, _stratified, _TrainBatches, _ValBatches
 from motionformer.training.module import TrainingModule, _layer_of, _make_schedule, _parameter_groups
-from motionformer.training.objectives import Mix, _clip_losses, _clip_scores, _soft_targets, draw_mix
+from motionformer.training.objectives import Mix, _SingleLabel
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart, make_recipe
 from motionformer.training.sources import _train_transform
 from motionformer.training.trainer import Plan, make_plan
@@ -110,16 +110,19 @@ class TestOptimiser:
 class TestLosses:
     def test_equal_to_pytorch_with_smoothing(self) -> None:
         logits, label = torch.randn(5, 7), torch.tensor([0, 6, 3, 3, 1])
-        found = _clip_losses(logits, _soft_targets(label, 7, 0.2))
+        objective = _SingleLabel(7)
+        found = objective.losses(logits, objective.targets(label, 7, 0.2))
         expected = torch.nn.functional.cross_entropy(logits, label, label_smoothing=0.2, reduction="none")
         torch.testing.assert_close(found, expected)
 
     def test_scores_count_by_hand(self) -> None:
         logits = {"label": torch.eye(8)[[0, 1, 2]]}
-        scores = _clip_scores(logits, {"label": torch.tensor([0, 1, 7])})
+        scores = _SingleLabel(8).scores(logits, {"label": torch.tensor([0, 1, 7])})
         assert scores["top1"].tolist() == [1, 1, 0]
         pair = {"verb": torch.eye(3), "noun": torch.eye(3)}
-        scores = _clip_scores(pair, {"verb": torch.tensor([0, 1, 0]), "noun": torch.tensor([0, 2, 2])})
+        scores = _SingleLabel({"verb": 2, "noun": 3}).scores(
+            pair, {"verb": torch.tensor([0, 1, 0]), "noun": torch.tensor([0, 2, 2])}
+        )
         assert scores["verb_top1"].tolist() == [1, 1, 0]
         assert scores["noun_top1"].tolist() == [1, 0, 1]
         assert scores["action"].tolist() == [1, 0, 0]
@@ -139,7 +142,7 @@ class TestLosses:
             module = TrainingModule(model, plain, make_plan(plain, 4096, 512, 1))
             torch.testing.assert_close(module._clip_losses(logits, label, smoothing), (one + other) / 2)
             if smoothing == 0:
-                torch.testing.assert_close(_clip_scores(logits, label)["loss"], (one + other) / 2)
+                torch.testing.assert_close(module.objective.scores(logits, label)["loss"], (one + other) / 2)
 
 
 class TestMixing:
@@ -152,7 +155,7 @@ class TestMixing:
 
     @pytest.mark.parametrize("seed", range(8))
     def test_cutmix_labels_are_the_share_of_pixels(self, seed: int) -> None:
-        mix = draw_mix(np.random.default_rng(seed), 0.0, 1.0, 2, (12, 10))
+        mix = Mix.draw(np.random.default_rng(seed), 0.0, 1.0, 2, (12, 10))
         assert mix is not None
         mix = replace(mix, partner=torch.tensor([1, 0]))
         clip = torch.stack([torch.zeros(3, 2, 12, 10), torch.ones(3, 2, 12, 10)])
@@ -160,12 +163,12 @@ class TestMixing:
         assert mix.mix_targets(torch.eye(2))[0, 1].item() == pytest.approx(mix.share)
 
     def test_the_same_key_is_the_same_draw(self) -> None:
-        draws = [draw_mix(np.random.default_rng([0, step]), 0.2, 1.0, 4, (8, 8)) for step in (1, 1, 2)]
+        draws = [Mix.draw(np.random.default_rng([0, step]), 0.2, 1.0, 4, (8, 8)) for step in (1, 1, 2)]
         assert draws[0] is not None
         assert draws[1] is not None
         assert draws[2] is not None
         assert draws[0].share == draws[1].share != draws[2].share
-        assert draw_mix(np.random.default_rng(0), 0.0, 0.0, 4, (8, 8)) is None
+        assert Mix.draw(np.random.default_rng(0), 0.0, 0.0, 4, (8, 8)) is None
 
 
 class TestOrder:

@@ -124,6 +124,7 @@ def finetune(
 def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     from rich.table import Table
 
+    from motionformer.logging import show_count
     from motionformer.training.model import build_config
 
     recipe = planned.recipe
@@ -144,7 +145,8 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     table.add_row("head", f"on {inputs[config.readout]}")
     table.add_row("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}")
     table.add_row("trainable", recipe.model.train)
-    length = f"{planned.steps} steps of {recipe.global_batch} clips ({recipe.epochs} epochs)"
+    clips, epochs = show_count(recipe.global_batch, "clip"), show_count(recipe.epochs, "epoch")
+    length = f"{show_count(planned.steps, 'step')} of {clips} ({epochs})"
     table.add_row("training", f"{length}, learning rate {recipe.optimiser.lr:g}")
     if recipe.optimiser.new_rate != 1.0:
         table.add_row("", f"{recipe.optimiser.new_rate:g} × that for newly initialised parameters")

@@ -84,7 +84,7 @@ def finetune_recipe(
 ) -> Recipe:
     """The recipe for such videos on such a machine. Pure, but for the header of the initial weights."""
     if options.init_from:
-        config = (initial_config or initial_model_config)(options.init_from)
+        config = (initial_config or _initial_model_config)(options.init_from)
         if options.train not in ("", "all"):
             config = replace(config, drop_path=0.0)
     elif hardware.has_gpu:
@@ -158,7 +158,7 @@ def config_changes(config: ModelConfig) -> dict[str, Any]:
     return {key: value for key, value in changes.items() if key not in FROM_DATA}
 
 
-def initial_model_config(init_from: str) -> ModelConfig:
+def _initial_model_config(init_from: str) -> ModelConfig:
     """The model of some weights: a video model as it is, an image model as the video model it becomes."""
     checkpoint = read_checkpoint(find_weights(init_from))
     if is_video_model(checkpoint):

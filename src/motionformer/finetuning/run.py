@@ -27,8 +27,9 @@ from motionformer.finetuning.options import (
     finetune_recipe,
 )
 from motionformer.finetuning.split import note_shared_files, open_splits, write_list
+from motionformer.logging import show_count
 from motionformer.models.config import ReadoutKind, ScoringKind
-from motionformer.runs import lock_folder
+from motionformer.runs import lock_folder, make_folder
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.sources import VideoSource, describe_mirroring
 from motionformer.video import open_video
@@ -83,8 +84,8 @@ class FinetunePlan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Unusual things about the videos and the plan."""
-        advice = f"(the default is {MIN_STEPS} or more): use more epochs, or a smaller batch"
-        steps = (f"{self.steps} optimiser steps are few {advice}",) if self.steps < MIN_STEPS else ()
+        count = f"only {show_count(self.steps, 'optimiser step')} (the default is {MIN_STEPS} or more)"
+        steps = (f"{count}: use more epochs, or a smaller batch",) if self.steps < MIN_STEPS else ()
         return tuple(dict.fromkeys((*self.train.notes, *self.val.notes, *self.doubts, *steps)))
 
     def write_lists(self) -> None:
@@ -93,7 +94,7 @@ class FinetunePlan:
         from motionformer.training.run_folder import RunFolder
 
         folder = self.recipe.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for annotations, name in ((self.train, TRAIN_LIST), (self.val, VAL_LIST)):
             new, there = folder / f".{name}.{os.getpid()}.new", folder / name
             write_list(annotations, new)

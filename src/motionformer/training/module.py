@@ -25,7 +25,7 @@ from motionformer.data import Failure, FailurePolicy
 from motionformer.errors import FailedVideosError, NonFiniteLossError, TrainingError
 from motionformer.models.motionformer import Motionformer
 from motionformer.training.datamodule import Batch
-from motionformer.training.objectives import Mix, Tasks, by_task, draw_mix, find_objective
+from motionformer.training.objectives import Mix, Tasks, by_task, find_objective
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart
 from motionformer.training.trainer import Plan
 
@@ -145,7 +145,7 @@ class TrainingModule(LightningModule):
         clip, recipe = batch["clip"], self.recipe
         rng = np.random.default_rng([recipe.seed, step, part, self.trainer.global_rank])
         size = (clip.shape[-2], clip.shape[-1])
-        mix = draw_mix(rng, recipe.augmentation.mixup, recipe.augmentation.cutmix, len(clip), size)
+        mix = Mix.draw(rng, recipe.augmentation.mixup, recipe.augmentation.cutmix, len(clip), size)
         logits = by_task(self.model(clip if mix is None else mix.mix_clips(clip)))
         losses = self._clip_losses(logits, by_task(batch["label"]), recipe.label_smoothing, mix)
         return losses.sum() / self.plan.clips_at_once

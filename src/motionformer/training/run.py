@@ -23,7 +23,7 @@ from motionformer.distributed import is_rank_zero
 from motionformer.errors import MissingVideosError
 from motionformer.inference.metrics import wilson
 from motionformer.logging import logger as log
-from motionformer.logging import show_messages
+from motionformer.logging import show_count, show_messages
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TrainingData, VideoSet
@@ -34,12 +34,10 @@ from motionformer.training.module import TrainingModule
 from motionformer.training.objectives import scoring_for
 from motionformer.training.recipe import Recipe, load_recipe, make_recipe
 from motionformer.training.run_folder import (
-    DISK_IS_FULL,
     Checkpoint,
     RunFolder,
     describe_environment,
     describe_model,
-    disk_error,
 )
 from motionformer.training.sources import Source, describe_data, open_sources
 from motionformer.training.trainer import Plan, make_plan, make_trainer, quiet_lightning
@@ -141,10 +139,6 @@ def train(
             how = f"resumes after step {saved[0].step}" if saved else "starts again: there is no checkpoint yet"
             log.warning("%s: interrupted. The same command %s.", recipe.folder, how)
             raise
-        except OSError as error:
-            if error.errno not in DISK_IS_FULL:
-                raise
-            raise disk_error(error, recipe.folder) from error
 
 
 def prepare(recipe: Recipe) -> Prepared:
@@ -206,9 +200,8 @@ def _train(recipe: Recipe, quiet: bool) -> TrainingResult:
         model.compile()
     module = TrainingModule(model, recipe, plan, new, data)
     clips = VideoDataModule(recipe, plan, prepared.sources, prepared.config.input)
-    steps = "1 step" if plan.total_steps == 1 else f"{plan.total_steps} steps"
     resumed = f", resuming after step {checkpoint.step} from {checkpoint.file}" if checkpoint else ""
-    log.info("%s: %s%s.", recipe.folder, steps, resumed)
+    log.info("%s: %s%s.", recipe.folder, show_count(plan.total_steps, "step"), resumed)
     trainer.fit(module, datamodule=clips, ckpt_path=checkpoint.file if checkpoint else None, weights_only=True)
     if not module.history or module.history[-1]["step"] != plan.total_steps:
         trainer.validate(module, datamodule=clips, verbose=False)
@@ -259,8 +252,8 @@ def _finish(
                 )
         if learnt.left_out:
             log.warning(
-                "%d training videos have no fingerprint in the model (missing, or more than %s).",
-                *(learnt.left_out, f"{MAX_FILES:,}"),
+                "no fingerprint in the model of %s (missing, or more than %s).",
+                *(show_count(learnt.left_out, "training video"), f"{MAX_FILES:,}"),
             )
         _save_model(prepared.config, checkpoint or folder.checkpoints()[0], recipe.folder / "model", learnt)
         folder.write_card(card)

@@ -34,7 +34,7 @@ from motionformer.training.recipe import Recipe, load_recipe
 
 log = logging.getLogger("motionformer")
 METRICS = "metrics.csv"
-DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PACKAGES = ("torch", "lightning", "torchmetrics", "omegaconf", "numpy", "av", "safetensors")
 _MAY_DIFFER = (
     "output",
@@ -57,12 +57,17 @@ class RunFolder:
 
     @contextmanager
     def claim(self, recipe: Recipe) -> Iterator[None]:
-        """Write the recipe and lock the folder for the processes of this run."""
-        with lock_folder(self.path, "training"):
-            if is_rank_zero():
-                self.check_same_recipe(recipe)
-                write_atomically(self.path / "recipe.yaml", recipe.to_yaml())
-            yield
+        """Write the recipe and lock the folder for the processes of this run; a full disk becomes our error."""
+        try:
+            with lock_folder(self.path, "training"):
+                if is_rank_zero():
+                    self.check_same_recipe(recipe)
+                    write_atomically(self.path / "recipe.yaml", recipe.to_yaml())
+                yield
+        except OSError as error:
+            if error.errno not in _DISK_IS_FULL:
+                raise
+            raise _disk_error(error, self.path) from error
 
     def has_begun(self) -> bool:
         """Whether the folder holds anything trained. A recipe alone is that of a run that could not begin."""
@@ -160,7 +165,7 @@ class Checkpoint:
             finally:
                 os.close(handle)
         except OSError as error:
-            raise disk_error(error, self.file) from error
+            raise _disk_error(error, self.file) from error
 
     def read(self, *, mmap: bool = False) -> dict[str, Any]:
         """Tensors and plain values only: no code in the file is executed."""
@@ -189,8 +194,8 @@ class Checkpoint:
         return self.file.with_suffix(".sha256")
 
 
-def disk_error(error: OSError, file: Path) -> TrainingError:
-    if error.errno in DISK_IS_FULL:
+def _disk_error(error: OSError, file: Path) -> TrainingError:
+    if error.errno in _DISK_IS_FULL:
         return TrainingError(
             f"{file}: the disk is full ({error.strerror}). Saved checkpoints are intact: free some space and run the "
             "same command again; it resumes from the last checkpoint."

@@ -4,9 +4,10 @@
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from dataclasses import asdict
+from typing import Any, Literal, cast
 
 from torch.utils.data import Dataset
 
@@ -33,28 +34,34 @@ from motionformer.video.transforms import (
 Items = Dataset[dict[str, Any]]
 
 
-@runtime_checkable
-class Source(Protocol):
-    """A data set before the model's `InputSpec` is known."""
+class Source(ABC):
+    """A data set before the model's `InputSpec` is known. `how` it was read is a sentence for the user."""
+
+    def __init__(self, data: Annotations | MotionClips) -> None:
+        self.class_names: ClassNames = data.class_names
+        self.how: str = data.how
+        self._length = len(data)
+
+    def __len__(self) -> int:
+        return self._length
 
     @property
-    def class_names(self) -> ClassNames: ...
-    @property
+    @abstractmethod
     def labels(self) -> Sequence[Label]:
         """Of every clip."""
 
-    @property
-    def how(self) -> str:
-        """How the data was read: a sentence for the user."""
-
-    def __len__(self) -> int: ...
+    @abstractmethod
     def fingerprint(self) -> str:
         """The same for the same clips and labels, different otherwise."""
 
+    @abstractmethod
     def video_set(self) -> tuple[VideoSet, int]:
         """Fingerprints that a model keeps of its training data, and the number of videos without one."""
 
+    @abstractmethod
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
+
+    @abstractmethod
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
 
 
@@ -100,26 +107,16 @@ def describe_data(sources: tuple[Source, Source]) -> dict[str, Any]:
     return {**parts, "classes": classes}
 
 
-@dataclass(frozen=True)
-class VideoSource:
+class VideoSource(Source):
     """Videos on disk."""
 
-    annotations: Annotations
-
-    @property
-    def class_names(self) -> ClassNames:
-        return self.annotations.class_names
+    def __init__(self, annotations: Annotations) -> None:
+        super().__init__(annotations)
+        self.annotations = annotations
 
     @property
     def labels(self) -> Sequence[Label]:
         return [record.label for record in self.annotations]
-
-    @property
-    def how(self) -> str:
-        return self.annotations.how
-
-    def __len__(self) -> int:
-        return len(self.annotations)
 
     def fingerprint(self) -> str:
         """Of paths, times, labels and classes; not of the videos' bytes, which would mean reading them all.
@@ -145,26 +142,16 @@ class VideoSource:
         return ClipDataset(self.annotations, reader)
 
 
-@dataclass(frozen=True)
-class _MotionSource:
+class _MotionSource(Source):
     """The built-in benchmark. Its clips depend on level, split and index only; `recipe.seed` changes none of them."""
 
-    clips: MotionClips
-
-    @property
-    def class_names(self) -> ClassNames:
-        return self.clips.class_names
+    def __init__(self, clips: MotionClips) -> None:
+        super().__init__(clips)
+        self.clips = clips
 
     @property
     def labels(self) -> Sequence[Label]:
         return [index % len(self.class_names) for index in range(len(self))]
-
-    @property
-    def how(self) -> str:
-        return self.clips.how
-
-    def __len__(self) -> int:
-        return len(self.clips)
 
     def fingerprint(self) -> str:
         return _digest([asdict(LEVELS[self.clips.level]), self.clips.split, len(self)])
@@ -182,7 +169,7 @@ class _MotionSource:
 
 
 class _MotionItems(Dataset[dict[str, Any]]):
-    """Clips of the benchmark as the items that `ClipDataset` gives, scaled as the model's `InputSpec` says."""
+    """Clips of the benchmark as the items that `ClipDataset` gives, scaled for the model's `InputSpec`."""
 
     def __init__(self, benchmark: MotionBenchmark, spec: InputSpec) -> None:
         self.benchmark, self.transform = benchmark, eval_transform(spec)

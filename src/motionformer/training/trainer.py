@@ -21,6 +21,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 
 from motionformer.distributed import Launcher
 from motionformer.errors import LaunchError, RecipeError, TrainingError
+from motionformer.logging import show_count
 from motionformer.training.recipe import EnginePart, Recipe
 from motionformer.training.run_folder import Checkpoint, RunFolder
 
@@ -79,8 +80,8 @@ def make_plan(recipe: Recipe, train_clips: int, val_clips: int, processes: int |
     steps = visits // recipe.global_batch
     if steps == 0:
         raise RecipeError(
-            f"recipe {recipe.name!r}: {visits} training clips per epoch are less than one global batch of "
-            f"{recipe.global_batch}. Use global_batch={visits} or less, or more clips."
+            f"recipe {recipe.name!r}: an epoch ({show_count(visits, 'training clip')}) is less than one global batch "
+            f"of {recipe.global_batch}. Use global_batch={visits} or less, or more clips."
         )
     return Plan(
         processes=processes,

@@ -28,7 +28,7 @@ def jaccard(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"]) -> float
 _TOLERANCE = 0.008
 
 
-def boundary_f(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"], tolerance: float = _TOLERANCE) -> float:
+def _boundary_f(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"], tolerance: float = _TOLERANCE) -> float:
     """F, the boundary measure: the harmonic mean of precision and recall of outline pixels (Martin et al., 2004).
 
     A pixel is right if the other outline comes within `tolerance`, a share of the diagonal rounded up to whole pixels.
@@ -43,7 +43,7 @@ def _share_near(outline: Bool[Tensor, "H W"], other: Bool[Tensor, "H W"], radius
     """The share of `outline` with a pixel of `other` within `radius`; an outline without pixels is all right.
 
     The same as covering `other` with discs, for the outline's pixels only, which are few: a disc is a stack of
-    stretches of rows, and running sums say whether a stretch holds a pixel.
+    stretches of rows, and running sums show whether a stretch holds a pixel.
     """
     y, x = outline.nonzero(as_tuple=True)
     if len(y) == 0:
@@ -129,7 +129,7 @@ def score_sequence(
         _check_pair(name, index, pred, mask, list(region))
         for number in region:
             region[number].append(jaccard(pred == number, mask == number))
-            contour[number].append(boundary_f(pred == number, mask == number))
+            contour[number].append(_boundary_f(pred == number, mask == number))
     if any(len(values) < 3 for values in region.values()):
         raise MaskError(f"{name}: a sequence is scored without its first and last frame, so it needs three or more.")
     return [

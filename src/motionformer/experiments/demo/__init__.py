@@ -14,8 +14,8 @@ import io
 import json
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -73,20 +73,21 @@ def run_demo(
     started = time.monotonic()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    say = _speaker(quiet)
+    console = Console(stderr=True, quiet=quiet)
+    show = partial(console.print, style="bold", highlight=False, markup=False, soft_wrap=True)
     recipe = replace(load_recipe(_RECIPE, overrides), output=str(folder / "run"))
     level = _level(recipe)
 
-    say(f"1/4  {num_videos} test videos: {folder / 'videos'}")
+    show(f"1/4  {num_videos} test videos: {folder / 'videos'}")
     videos = _make_videos(folder / "videos", level, num_videos, recipe.seed)
-    say(f"2/4  training {recipe.name}: {folder / 'run'}")
+    show(f"2/4  training {recipe.name}: {folder / 'run'}")
     run = train(recipe, quiet=quiet)
-    say(f"3/4  testing, {_VIEWS} views a video: {folder / 'results'}")
+    show(f"3/4  testing, {_VIEWS} views per video: {folder / 'results'}")
     results = _test(run.model, videos, folder / "results", show_progress=not quiet)
     summary = write_reports(results, folder / "results")
     if not quiet:
         print_summary(summary, Console(stderr=True), show=0)
-    say(f"4/4  following the disc: {folder / 'report.html'}")
+    show(f"4/4  following the disc: {folder / 'report.html'}")
     model = load_model(run.model)
     clips = MotionBenchmark(
         level, "test", _NUM_TRACED, frames=model.config.input.frames, size=model.config.input.height
@@ -121,11 +122,6 @@ def _level(recipe: Recipe) -> str:
     if motion is None:
         raise RecipeError(f"the demo is about the motion benchmark: data.val is motion:LEVEL, not {recipe.data.val!r}.")
     return motion.level
-
-
-def _speaker(quiet: bool) -> Callable[[str], None]:
-    console = Console(stderr=True, quiet=quiet)
-    return lambda line: console.print(line, style="bold", highlight=False, markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,7 @@ def _write_report(file: Path, model: Motionformer, facts: _Facts) -> Path:
 
 
 def _show_examples(results: Results) -> list[dict[str, Any]]:
-    """Some videos with their predictions: one a class, those that went wrong before the others."""
+    """Some videos with their predictions: one per class, those that went wrong before the others."""
     names = results.header.class_names[SINGLE]
     scores, labels = results.averaged(SINGLE), results.labels[SINGLE]
     order = sorted(np.flatnonzero(results.readable), key=lambda i: (scores[i].argmax() == labels[i], i))
@@ -226,7 +222,7 @@ def _curve(axes: object, rows: list[dict[str, str]], name: str, colour: str, sca
 
 
 def _svg(figure: Figure) -> str:
-    """The drawing without the XML declaration, which has no place inside a page."""
+    """The drawing without the XML declaration, which does not belong inside a page."""
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()

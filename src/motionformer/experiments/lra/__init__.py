@@ -39,7 +39,6 @@ __all__ = [
     "collate",
     "compare_costs",
     "encoder_macs",
-    "find_task",
     "make_kernel",
     "train",
 ]
@@ -56,9 +55,3 @@ TASKS = {
         Task("pathfinder", 1024, _BYTES, 2, 256, 62_400, 312, read_pathfinder, make_pathfinder),
     )
 }
-
-
-def find_task(name: str) -> Task:
-    if name not in TASKS:
-        raise ValueError(f"the task is one of {', '.join(TASKS)}; not {name!r}.")
-    return TASKS[name]

@@ -5,7 +5,7 @@ Number 0 is padding and nothing else, in every task. A batch is padded to its ow
 masked everywhere, so the length it is padded to changes no result.
 
 Text is the Large Movie Review data set, read byte by byte: is the review positive? `train/{neg,pos}` and
-`test/{neg,pos}` hold one file a review. The published comparison chose its checkpoints on the test set; here one
+`test/{neg,pos}` hold one file per review. The published comparison chose its checkpoints on the test set; here one
 training review in ten, by name, is set aside for it, so that the test set is seen once.
 
 Retrieval: do two papers of the ACL Anthology cite each other? Both are read byte by byte, 4,000 bytes each, from
@@ -17,12 +17,13 @@ of 50,000, as published; which ones is our choice).
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from torch import Tensor
 from motionformer.errors import AnnotationError
 
 Tokens = NDArray[np.int16]
+_T = TypeVar("_T")
 
 
 class Example(NamedTuple):
@@ -51,9 +53,46 @@ class Examples(Protocol):
     def __getitem__(self, index: int, /) -> Example: ...
 
 
+class MadeExamples(ABC):
+    """Examples that are generated on demand: item i depends on the seed, the split and i only."""
+
+    sizes: ClassVar[Mapping[str, int]]
+    """As published: examples of each split."""
+
+    def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
+        if split not in self.sizes:
+            raise ValueError(f"split is one of {', '.join(self.sizes)}; not {split!r}.")
+        self.split, self.seed = split, seed
+        self.count = self.sizes[split] if count is None else count
+
+    def __len__(self) -> int:
+        return self.count
+
+    @abstractmethod
+    def __getitem__(self, index: int, /) -> Example: ...
+
+    @property
+    def recipe(self) -> str:
+        """Everything that the examples depend on, their number included."""
+        return f"{self.count} made, {self.split}, seed {self.seed}"
+
+    def check_index(self, index: int) -> None:
+        """An `IndexError` ends a `for` loop over made examples, so there must be one."""
+        if not 0 <= index < self.count:
+            raise IndexError(f"example {index} of {self.count}.")
+
+    def in_order(self, make: Callable[[int], _T], workers: int) -> Iterator[_T]:
+        """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
+        if workers == 1:
+            yield from map(make, range(self.count))
+            return
+        with get_context("spawn").Pool(workers) as pool:
+            yield from pool.imap(make, range(self.count), chunksize=16)
+
+
 @dataclass(frozen=True)
 class Batch:
-    """`w` sequences an example (1, or 2 for Retrieval), padded; `mask` is True for real tokens."""
+    """`w` sequences per example (1, or 2 for Retrieval), padded; `mask` is True for real tokens."""
 
     tokens: Int64[Tensor, "b w n"]
     mask: Bool[Tensor, "b w n"]
@@ -178,18 +217,9 @@ _HASHED = 64
 """Examples of a split that are hashed, from the first to the last at equal distances."""
 
 
-@runtime_checkable
-class _Generated(Protocol):
-    """Examples that are generated on demand."""
-
-    @property
-    def recipe(self) -> str:
-        """Everything that the examples depend on, their number included."""
-
-
 def fingerprint(splits: Splits) -> dict[str, str]:
     parts = {"train data": splits.train, "dev data": splits.dev, "test data": splits.test}
-    return {name: part.recipe if isinstance(part, _Generated) else _hash(part) for name, part in parts.items()}
+    return {name: part.recipe if isinstance(part, MadeExamples) else _hash(part) for name, part in parts.items()}
 
 
 def _hash(examples: Examples) -> str:
@@ -200,31 +230,6 @@ def _hash(examples: Examples) -> str:
         for text in texts:
             digest.update(text.astype("<i2").tobytes())
     return f"{len(examples)} examples ({digest.hexdigest()[:12]})"
-
-
-_T = TypeVar("_T")
-
-
-def in_order(make: Callable[[int], _T], count: int, workers: int) -> Iterator[_T]:
-    """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
-    if workers == 1:
-        yield from map(make, range(count))
-        return
-    with get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap(make, range(count), chunksize=16)
-
-
-def count_examples(split: str, count: int | None, sizes: Mapping[str, int]) -> int:
-    """`count`, or the size of the split where it is None."""
-    if split not in sizes:
-        raise ValueError(f"split is one of {', '.join(sizes)}; not {split!r}.")
-    return sizes[split] if count is None else count
-
-
-def check_index(index: int, count: int) -> None:
-    """An `IndexError` ends a `for` loop over made examples, so there must be one."""
-    if not 0 <= index < count:
-        raise IndexError(f"example {index} of {count}.")
 
 
 _AAN_FILES = ("new_aan_pairs.train.tsv", "new_aan_pairs.eval.tsv", "new_aan_pairs.test.tsv")

@@ -227,7 +227,7 @@ _HEAD = """# The paper's tables, and what was run of them
 
 Made by `motionformer reproduce --page docs` from the outcomes in `docs/results`; not written by hand. *Paper* is
 the authors' figure, top-1 on the data sets named, as far as it could be confirmed. *Ours* is the same comparison with a
-tiny model on the [motion benchmark](motion-benchmark.md) (its `hard` level, unless said) or on a folder of real
+tiny model on the [motion benchmark](motion-benchmark.md) (its `hard` level where none is named) or on a folder of real
 videos, in the unit named: the same comparison, not the same numbers. Mean ± deviation over seeds, then every seed.
 What they do and do not show is in [results](results.md).
 """
