@@ -8,10 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Literal
-
-import torch
 
 from motionformer.data.clips import frame_span, record_clock
 from motionformer.data.lists import read_plain_list
@@ -233,7 +230,7 @@ def plan_finetune(
     path, options = Path(folder), options or FinetuneOptions()
     train, val = open_splits(path, options.held_out, options.seed, options.missing)
     facts = _inspect(train)
-    hardware = hardware or _find_hardware()
+    hardware = hardware or Hardware.here()
     scoring: ScoringKind = "sigmoid" if train.is_multi_label else "softmax"
     named = replace(options, name=options.name or path.resolve().stem)
     recipe = finetune_recipe(named, facts, hardware, num_train=len(train), scoring=scoring)
@@ -256,11 +253,7 @@ def _inspect(annotations: Annotations) -> VideoFacts:
     found = [look for look in looks if isinstance(look, VideoFacts)]
     if not found:
         raise next(look for look in looks if isinstance(look, VideoError))
-    return VideoFacts(
-        frames=int(median(facts.frames for facts in found)),
-        seconds=float(median(facts.seconds for facts in found)),
-        short_side=int(median(facts.short_side for facts in found)),
-    )
+    return VideoFacts.median(found)
 
 
 def _look(record: Record) -> VideoFacts | VideoError:
@@ -272,13 +265,3 @@ def _look(record: Record) -> VideoFacts | VideoError:
             return VideoFacts(len(span), clock.seconds(span.stop) - clock.seconds(span.start), side)
     except VideoError as error:
         return error
-
-
-def _find_hardware() -> Hardware:
-    cores = os.cpu_count() or 1
-    if torch.cuda.is_available():
-        memory = min(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count()))
-        return Hardware(True, memory, cores)
-    if not hasattr(os, "sysconf"):  # the run itself will name what the system lacks
-        return Hardware(False, 8 << 30, cores)
-    return Hardware(False, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), cores)

@@ -38,12 +38,12 @@ class Source(ABC):
     """A data set before the model's `InputSpec` is known. `how` it was read is a sentence for the user."""
 
     def __init__(self, data: Annotations | MotionClips) -> None:
+        self.data: Any = data
         self.class_names: ClassNames = data.class_names
         self.how: str = data.how
-        self._length = len(data)
 
     def __len__(self) -> int:
-        return self._length
+        return len(self.data)
 
     @property
     @abstractmethod
@@ -110,54 +110,50 @@ def describe_data(sources: tuple[Source, Source]) -> dict[str, Any]:
 class VideoSource(Source):
     """Videos on disk."""
 
-    def __init__(self, annotations: Annotations) -> None:
-        super().__init__(annotations)
-        self.annotations = annotations
+    data: Annotations
 
     @property
     def labels(self) -> Sequence[Label]:
-        return [record.label for record in self.annotations]
+        return [record.label for record in self.data]
 
     def fingerprint(self) -> str:
         """Of paths, times, labels and classes; not of the videos' bytes, which would mean reading them all.
 
         Paths are relative to the common folder, so that videos may move.
         """
-        base = os.path.commonpath({r.path.parent.absolute() for r in self.annotations})
-        rows = [[os.path.relpath(r.path, base), r.start, r.end, r.fps, _plain(r.label)] for r in self.annotations]
+        base = os.path.commonpath({r.path.parent.absolute() for r in self.data})
+        rows = [[os.path.relpath(r.path, base), r.start, r.end, r.fps, _plain(r.label)] for r in self.data]
         return _digest([rows, _plain(self.class_names)])
 
     def video_set(self) -> tuple[VideoSet, int]:
-        return video_set(self.annotations.records)
+        return video_set(self.data.records)
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         _check_jitter(recipe, spec)
         transform = _train_transform(recipe.augmentation, spec, self.class_names)
         reader = ClipReader(spec, sampler=train_sampler(spec), transforms=(transform,))
-        return ClipDataset(self.annotations, reader, seed=recipe.seed)
+        return ClipDataset(self.data, reader, seed=recipe.seed)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         """One clip from the middle of each video, centre crop: deterministic."""
         reader = ClipReader(spec, sampler=middle_sampler(spec), crops=("centre",))
-        return ClipDataset(self.annotations, reader)
+        return ClipDataset(self.data, reader)
 
 
 class _MotionSource(Source):
     """The built-in benchmark. Its clips depend on level, split and index only; `recipe.seed` changes none of them."""
 
-    def __init__(self, clips: MotionClips) -> None:
-        super().__init__(clips)
-        self.clips = clips
+    data: MotionClips
 
     @property
     def labels(self) -> Sequence[Label]:
         return [index % len(self.class_names) for index in range(len(self))]
 
     def fingerprint(self) -> str:
-        return _digest([asdict(LEVELS[self.clips.level]), self.clips.split, len(self)])
+        return _digest([asdict(LEVELS[self.data.level]), self.data.split, len(self)])
 
     def video_set(self) -> tuple[VideoSet, int]:
-        made = made_clips(self.clips.level, self.clips.split, self.clips.seed)
+        made = made_clips(self.data.level, self.data.split, self.data.seed)
         return VideoSet.of([(made, (0.0, float(len(self))))]), 0
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
@@ -165,7 +161,7 @@ class _MotionSource(Source):
         return self.validation_items(recipe, spec)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        return _MotionItems(self.clips.benchmark(spec), spec)
+        return _MotionItems(self.data.benchmark(spec), spec)
 
 
 class _MotionItems(Dataset[dict[str, Any]]):

@@ -67,6 +67,10 @@ class Statistics:
     decay: float
     """The mean of the first quarter less that of the last: what is lost on the way."""
 
+    @classmethod
+    def average(cls, each: Sequence["Statistics"]) -> "Statistics":
+        return cls(*(_mean([getattr(one, name) for one in each]) for name in ("mean", "recall", "decay")))
+
 
 @dataclass(frozen=True)
 class ObjectScore:
@@ -85,11 +89,11 @@ class Scores:
 
     @property
     def J(self) -> Statistics:  # noqa: N802, the measure's name
-        return _average([score.J for score in self.objects])
+        return Statistics.average([score.J for score in self.objects])
 
     @property
     def F(self) -> Statistics:  # noqa: N802
-        return _average([score.F for score in self.objects])
+        return Statistics.average([score.F for score in self.objects])
 
     @property
     def J_and_F(self) -> float:  # noqa: N802
@@ -167,12 +171,6 @@ def _check_pair(name: str, index: int, pred: Tensor, mask: Tensor, known: list[i
             f"{name}, frame {index}: the prediction shows object {', '.join(map(str, unknown))}; the first true mask "
             f"has {', '.join(map(str, known))}. To compare them as one object, use --single-object."
         )
-
-
-def _average(each: Sequence[Statistics]) -> Statistics:
-    return Statistics(
-        _mean([one.mean for one in each]), _mean([one.recall for one in each]), _mean([one.decay for one in each])
-    )
 
 
 def _mean(values: Sequence[float]) -> float:
