@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from motionformer.experiments.lra import SequenceClassifier, find_task
+from motionformer.experiments.lra import TASKS, SequenceClassifier
 from motionformer.experiments.lra.examples import Batch, collate
 from motionformer.experiments.lra.listops import ListOps
 from motionformer.experiments.lra.model import COMPARED
@@ -31,7 +31,7 @@ def main() -> None:
     batch = collate([examples[i] for i in range(BATCH)])
     print(f"| at a time | {' | '.join(map(str, SIZES))} |\n|---{'|---' * len(SIZES)}|")
     for name in COMPARED:
-        model = SequenceClassifier(find_task("listops"), name)
+        model = SequenceClassifier(TASKS["listops"], name)
         print(f"| {name} | {' | '.join(f'{s:.2f} s' for s in seconds(model, batch, options.rounds))} |", flush=True)
 
 

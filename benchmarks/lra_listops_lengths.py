@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from motionformer.experiments.lra import COMPARED, Run, find_task, train
+from motionformer.experiments.lra import COMPARED, TASKS, Run, train
 from motionformer.experiments.lra.listops import Lengths, make_listops
 
 LENGTHS: tuple[Lengths, ...] = ((50, 100), (100, 200), (200, 400), (400, 800))
@@ -52,7 +52,7 @@ def learn(lengths: Lengths, method: str, seed: int, options: argparse.Namespace)
         "listops", method, seed, options.steps, options.batch, 0, options.lr, evaluate_every=EVERY, dev_examples=200
     )
     out = options.out / "lra-lengths" / f"{lengths[0]}-{lengths[1]}-{method}-{seed}"
-    result = train(find_task("listops"), make_listops(lengths=lengths), run, out)
+    result = train(TASKS["listops"], make_listops(lengths=lengths), run, out)
     with (out / "log.csv").open(encoding="utf-8") as file:
         losses = {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file)}
     return next((step for step, loss in losses.items() if loss < LEFT), None), result.test_accuracy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from motionformer.distributed import Rank, find_launcher, is_rank_zero
+from motionformer.distributed import Launcher, Rank, is_rank_zero
 from motionformer.errors import LaunchError
 
 VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
@@ -21,7 +21,7 @@ def set_all(monkeypatch: pytest.MonkeyPatch, **values: object) -> None:
 
 
 def test_a_process_alone() -> None:
-    assert find_launcher() is None
+    assert Launcher.find() is None
     assert is_rank_zero()
     assert Rank().share([1, 2, 3]) == [1, 2, 3]
 
@@ -30,7 +30,7 @@ def test_torchrun_inside_slurm_is_torchrun(monkeypatch: pytest.MonkeyPatch) -> N
     set_all(
         monkeypatch, SLURM_NTASKS=2, SLURM_PROCID=0, TORCHELASTIC_RUN_ID="x", RANK=5, WORLD_SIZE=8, LOCAL_WORLD_SIZE=4
     )
-    launcher = find_launcher()
+    launcher = Launcher.find()
     assert launcher is not None
     assert (launcher.name, launcher.rank, launcher.num_nodes, launcher.processes_per_node) == ("torchrun", 5, 2, 4)
     assert not is_rank_zero()
@@ -38,7 +38,7 @@ def test_torchrun_inside_slurm_is_torchrun(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_srun(monkeypatch: pytest.MonkeyPatch) -> None:
     set_all(monkeypatch, SLURM_NTASKS=4, SLURM_NNODES=2, SLURM_PROCID=3, SLURM_JOB_NAME="train")
-    launcher = find_launcher()
+    launcher = Launcher.find()
     assert launcher is not None
     assert (launcher.name, launcher.processes_per_node) == ("SLURM", 2)
     assert not is_rank_zero()
@@ -47,7 +47,7 @@ def test_srun(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nodes_with_different_numbers_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_all(monkeypatch, SLURM_NTASKS=3, SLURM_NNODES=2, SLURM_JOB_NAME="train")
     with pytest.raises(LaunchError, match="3 processes on 2 nodes"):
-        find_launcher()
+        Launcher.find()
 
 
 def test_lightning_on_the_second_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,20 @@ def warn_deprecated(old: str, new: str) -> None:
     warnings.warn(message, FutureWarning, stacklevel=_callers_level())
 
 
-def rename_deprecated(values: Mapping[str, Any], renamed: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
-    """`values` with deprecated keys under their present names, each with a warning. `prefix` is where the keys are."""
+def rename_deprecated(
+    values: Mapping[str, Any], renamed: Mapping[str, str], prefix: str = "", file: Path | None = None
+) -> dict[str, Any]:
+    """`values` with deprecated keys under their present names, each with a warning that names the `file` they are from.
+
+    `prefix` is the group of the keys.
+    """
     found = dict(values)
     for old, new in renamed.items():
         if old in found:
             if new in found:
                 raise ValueError(f"`{prefix}{old}` is the deprecated name of `{prefix}{new}`: remove one of them.")
-            warn_deprecated(f"`{prefix}{old}`", f"`{prefix}{new}`")
+            where = "" if file is None else f"{file}: "
+            warn_deprecated(f"{where}`{prefix}{old}`", f"`{prefix}{new}`")
             found[new] = found.pop(old)
     return found
 

@@ -30,24 +30,31 @@ class Launcher:
     def processes_per_node(self) -> int:
         return self.world_size // self.num_nodes
 
+    def __post_init__(self) -> None:
+        if self.world_size % self.num_nodes:
+            raise LaunchError(
+                f"{self.name} started {self.world_size} processes on {self.num_nodes} nodes; start the same number on"
+                " each node."
+            )
 
-def find_launcher() -> Launcher | None:
-    """What the launcher's environment variables tell of this process; None where a person started it alone.
+    @classmethod
+    def find(cls) -> "Launcher | None":
+        """What the launcher's environment variables tell of this process; None where a person started it alone.
 
-    torchrun is asked first: it may run inside a SLURM job.
+        torchrun is asked first: it may run inside a SLURM job.
 
-    Raises:
-        LaunchError: the nodes have different numbers of processes.
-    """
-    environment = os.environ
-    if "TORCHELASTIC_RUN_ID" in environment:
-        world_size = int(environment["WORLD_SIZE"])
-        nodes = world_size // int(environment["LOCAL_WORLD_SIZE"])
-        return _even(Launcher("torchrun", int(environment["RANK"]), world_size, nodes))
-    if "SLURM_NTASKS" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
-        world_size, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", "1"))
-        return _even(Launcher("SLURM", int(environment.get("SLURM_PROCID", "0")), world_size, nodes))
-    return None
+        Raises:
+            LaunchError: the nodes have different numbers of processes.
+        """
+        environment = os.environ
+        if "TORCHELASTIC_RUN_ID" in environment:
+            world_size = int(environment["WORLD_SIZE"])
+            nodes = world_size // int(environment["LOCAL_WORLD_SIZE"])
+            return cls("torchrun", int(environment["RANK"]), world_size, nodes)
+        if "SLURM_NTASKS" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+            world_size, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", "1"))
+            return cls("SLURM", int(environment.get("SLURM_PROCID", "0")), world_size, nodes)
+        return None
 
 
 def is_rank_zero() -> bool:
@@ -138,12 +145,3 @@ def _initialised() -> tuple[int, int] | None:
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     return distributed.get_rank(), distributed.get_world_size()
-
-
-def _even(launcher: Launcher) -> Launcher:
-    if launcher.world_size % launcher.num_nodes:
-        raise LaunchError(
-            f"{launcher.name} started {launcher.world_size} processes on {launcher.num_nodes} nodes; start the same"
-            " number on each node."
-        )
-    return launcher

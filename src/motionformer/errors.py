@@ -100,10 +100,10 @@ class VideoError(MotionformerError):
         self.path = None if path is None else Path(fspath(path))
         self.frame = frame
         self.line = line
-        place = [] if self.path is None else [str(self.path)]
-        place += [] if line is None else [f"line {line}"]
-        place += [] if frame is None else [f"frame {frame}"]
-        super().__init__(f"{', '.join(place)}: {reason}" if place else reason)
+        where = [] if self.path is None else [str(self.path)]
+        where += [] if line is None else [f"line {line}"]
+        where += [] if frame is None else [f"frame {frame}"]
+        super().__init__(f"{', '.join(where)}: {reason}" if where else reason)
 
     @property
     def full_reason(self) -> str:
@@ -116,7 +116,7 @@ class VideoError(MotionformerError):
 
 
 class TrainingError(MotionformerError):
-    """A training run that cannot start, go on or be saved: which folder, why, what to do."""
+    """A training run that cannot start, resume or be saved: which folder, why, what to do."""
 
 
 class NonFiniteLossError(TrainingError):

@@ -38,6 +38,11 @@ def show_messages(level: int | None = logging.INFO) -> Iterator[None]:
         logger.propagate = propagate
 
 
+def show_count(number: int, unit: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
 class _PlainHandler(logging.Handler):
     """Messages as they are, by rich, above a progress bar that may be running; paths are not wrapped or coloured."""
 

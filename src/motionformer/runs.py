@@ -27,6 +27,20 @@ Entry = dict[str, Any]
 """Plain values for JSON, and numpy arrays, nested at will."""
 
 
+def make_folder(folder: Path) -> None:
+    """Create an output folder.
+
+    Raises:
+        OutputError: it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: this folder cannot be created ({error.strerror or error}); choose another output."
+        ) from error
+
+
 @contextmanager
 def lock_folder(folder: Path, job: str = "running") -> Iterator[None]:
     """Create the folder and hold it for the processes of one job; rank zero holds it for all of them.
@@ -47,8 +61,8 @@ def lock_folder(folder: Path, job: str = "running") -> Iterator[None]:
             f"{folder}: this system has no POSIX file locks (fcntl), which jobs that resume need."
             " Use Linux, macOS or WSL."
         ) from error
+    make_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written ({error.strerror or error}).") from error
@@ -91,10 +105,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any], rank: int = 0) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)  # another machine of the job may have another disk
-        except OSError as error:
-            raise OutputError(f"{folder}: cannot be created ({error.strerror or error}).") from error
+        make_folder(folder)  # another machine of the job may have another disk
         self.file = folder / f"{rank:04d}.jsonl"
         is_new = not self.file.exists() or not _cut_torn_end(self.file)
         self.stream = self.file.open("ab")
@@ -191,7 +202,7 @@ def is_special(file: Path) -> bool:
 
 @contextmanager
 def naming(file: Path, aside: Path | None = None) -> Iterator[None]:
-    """Errors of the system inside name this file: a full disk does not say which it was, and nobody knows `aside`."""
+    """Errors of the system inside name this file: that of a full disk names none, and nobody knows `aside`."""
     try:
         yield
     except OSError as error:
@@ -201,7 +212,7 @@ def naming(file: Path, aside: Path | None = None) -> Iterator[None]:
 
 
 def check_output(file: Path) -> None:
-    """Before long work: make the folder that its results go to, and refuse a file that could not be written."""
+    """Before long work: make the folder that its results go to, and check that the file can be written."""
     if file.is_dir():
         raise OutputError(f"{file} is a folder, and a file is to be written there; choose another name.")
     needed = [file]
@@ -210,10 +221,12 @@ def check_output(file: Path) -> None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"{file}: its folder cannot be made ({error.strerror}); choose another place.") from error
+            raise OutputError(
+                f"{file}: its folder cannot be made ({error.strerror}); choose another output."
+            ) from error
         needed = [target.parent, target] if target.exists() else [target.parent]
-    if not all(os.access(place, os.W_OK) for place in needed):
-        raise OutputError(f"{file}: may not be written (see the permissions); choose another place.")
+    if not all(os.access(path, os.W_OK) for path in needed):
+        raise OutputError(f"{file}: may not be written (see the permissions); choose another output.")
 
 
 def write_csv(stream: IO[bytes], rows: Iterable[Iterable[object]]) -> None:

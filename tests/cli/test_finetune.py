@@ -71,7 +71,7 @@ def test_a_plan_as_json(videos: Path, tmp_path: Path) -> None:
     assert said["mirrored"] == "down-left ↔ down-right, left ↔ right, up-left ↔ up-right, others as themselves"
     assert said["steps"] == 2
     assert said["notes"] == [
-        "2 optimiser steps are few (the default is 60 or more): use more epochs, or a smaller batch"
+        "only 2 optimiser steps (the default is 60 or more): use more epochs, or a smaller batch"
     ]  # one epoch was asked for
     assert not (tmp_path / "run").exists()
 

@@ -19,9 +19,9 @@ from motionformer.finetuning.options import (
     Hardware,
     VideoFacts,
     _clips_that_fit,
+    _initial_model_config,
     config_changes,
     finetune_recipe,
-    initial_model_config,
 )
 from motionformer.finetuning.run import _inspect
 from motionformer.finetuning.split import _split_by_class, note_shared_files, open_splits, write_list
@@ -253,6 +253,15 @@ def test_a_plan_writes_lists_that_its_recipe_names(videos: Path, tmp_path: Path)
     assert (planned.facts.frames, planned.facts.short_side) == (8, 32)
 
 
+def test_a_folder_that_cannot_be_made_is_named(videos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    plan = plan_finetune(videos, FinetuneOptions(output=str(tmp_path / "file" / "run")))
+    with pytest.raises(
+        OutputError, match=r"file/run: this folder cannot be created \(Not a directory\); choose another"
+    ):
+        plan.write_lists()
+
+
 def test_lists_of_a_run_that_has_begun_stay(videos: Path, tmp_path: Path) -> None:
     plan(videos, tmp_path).write_lists()
     plan(videos, tmp_path, held_out=0.4).write_lists()  # not begun: may change
@@ -375,7 +384,7 @@ def test_starting_from_image_weights(tmp_path: Path) -> None:
     assert (config.dim, config.depth, config.patch, config.input.mean[0]) == (64, 2, 8, 0.485)
     assert (config.project_values, config.input.height) == (False, 64)
     assert build_model(recipe, build_config(recipe, 5))[0].config == config
-    assert initial_model_config(str(file)).dim == 64
+    assert _initial_model_config(str(file)).dim == 64
     assert config.readout == "motion"  # an image model knows no order of frames
     asked = advise(FinetuneOptions(name="x", init_from=str(file), readout="class"))
     assert build_config(asked, 5).readout == "class"

@@ -64,6 +64,11 @@ def test_a_saved_model_of_before_gives_the_same(load: Any, model: Motionformer, 
     assert torch.equal(again.eval()(clip), model(clip))
 
 
+def test_the_file_of_an_old_model_is_named(folder: Path) -> None:
+    with warns(f"{folder / 'config.json'}: `attend`"):
+        load_model(str(folder))
+
+
 def test_weights_of_a_run_of_before_are_loaded(model: Motionformer) -> None:
     old = {name.replace(".kernel.", ".attend."): value for name, value in model.state_dict().items()}
     fresh = create_model("motionformer-tiny", depth=1, num_classes=3, kernel=PERFORMER)

@@ -95,7 +95,7 @@ def _in_validation(number: int) -> None:
 
 def _while_writing(number: int) -> None:
     """With half a checkpoint in the file (a checkpoint takes some hundred writes)."""
-    from motionformer.training.checkpoints import _Hashed
+    from motionformer.training.run_folder import _Hashed
 
     original = _Hashed.save
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import motionformer
-from motionformer.training.card import _git_commit
+from motionformer.training.run_folder import _git_commit
 
 
 @pytest.fixture

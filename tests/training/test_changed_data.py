@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from motionformer.data.motion import write_videos
 from motionformer.errors import MotionformerError, TrainingError
 from motionformer.training import make_recipe, train
-from motionformer.training.checkpoints import _write_checkpoint, list_checkpoints, read_notes
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe
 from motionformer.training.run import find_finished
-from motionformer.training.run_folder import check_same_data
+from motionformer.training.run_folder import RunFolder
 from motionformer.training.sources import VideoSource, describe_data, open_sources
 from tests.training.children import SMALL
 
@@ -122,11 +120,11 @@ def test_a_run_goes_on_below_another_root_with_the_same_videos(recipe: Recipe, v
 
 def test_a_checkpoint_that_does_not_say_its_data_goes_on(recipe: Recipe, tmp_path: Path) -> None:
     stop_after(recipe, 3)
-    (file,) = list_checkpoints(tmp_path / "run" / "checkpoints")
-    checkpoint = torch.load(file, weights_only=True)
+    (saved,) = RunFolder(tmp_path / "run").checkpoints()
+    checkpoint = saved.read()
     assert checkpoint["motionformer"].pop("data") == describe_data(open_sources(recipe))
-    _write_checkpoint(checkpoint, file)
-    assert "data" not in read_notes(file)
+    saved.write(checkpoint)
+    assert "data" not in saved.read_notes()
     change_rows(tmp_path, swap_two_labels)
     assert train(recipe, quiet=True).last["step"] == 4
 
@@ -171,10 +169,10 @@ def test_changed_classes_are_named_also_of_several_tasks(tmp_path: Path) -> None
         return {"train": part, "val": part, "classes": classes}
 
     two = {"verb": ["take", "put"], "noun": ["cup"]}
-    check_same_data(tmp_path, data(two), data(dict(two)))
+    RunFolder(tmp_path).check_same_data(data(two), data(dict(two)))
     with pytest.raises(TrainingError, match=r"other classes \(new 'noun pan'\)"):
-        check_same_data(tmp_path, data(two), data({**two, "noun": ["cup", "pan"]}))
+        RunFolder(tmp_path).check_same_data(data(two), data({**two, "noun": ["cup", "pan"]}))
     with pytest.raises(TrainingError, match=r"other classes \(in another order\)"):
-        check_same_data(tmp_path, data(["a", "b"]), data(["b", "a"]))
+        RunFolder(tmp_path).check_same_data(data(["a", "b"]), data(["b", "a"]))
     with pytest.raises(TrainingError, match=r"without '0', '1', '2', '3' and 6 more"):
-        check_same_data(tmp_path, data([str(i) for i in range(10)]), data([]))
+        RunFolder(tmp_path).check_same_data(data([str(i) for i in range(10)]), data([]))

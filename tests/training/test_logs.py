@@ -15,8 +15,8 @@ from motionformer.logging import show_messages
 from motionformer.training import logs, make_recipe, train
 from motionformer.training.logs import Progress, _CsvLogger
 from motionformer.training.module import TrainingModule
-from motionformer.training.plan import make_plan
 from motionformer.training.recipe import Recipe
+from motionformer.training.trainer import make_plan
 from tests.training.children import SMALL
 
 
@@ -71,7 +71,7 @@ def test_the_time_left_is_that_of_the_whole_run(tmp_path: Path, monkeypatch: pyt
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     recipe = small(tmp_path)
-    progress = Progress(recipe, make_plan(recipe, 1, 36, 11))
+    progress = Progress(recipe, make_plan(recipe, 36, 11, 1))
     trainer, module = Mock(Trainer, global_step=0), Mock(TrainingModule)
     module.history = [{"epoch": 1, "step": 4, "loss": 0.5, "top1": 0.5}]
     progress.on_train_start(trainer, module)

@@ -27,9 +27,6 @@ from motionformer.training.datamodule import VideoDataModule
 from motionformer.training.model import build_config, build_model
 from motionformer.training.objectives import (
     Mix,
-    _binary_losses,
-    _binary_targets,
-    _multi_hot,
     _MultiLabel,
     _SingleLabel,
     find_objective,
@@ -113,11 +110,12 @@ def test_the_loss_is_that_of_a_loop() -> None:
 
 
 def test_no_smoothing_is_the_truth_itself() -> None:
-    truth = _multi_hot(torch.tensor([[2, 0], [-1, -1]]), 3)
+    objective, label = _MultiLabel(3), torch.tensor([[2, 0], [-1, -1]])
+    truth = objective.truth(label)
     assert truth.tolist() == [[True, False, True], [False, False, False]]
-    assert _multi_hot(torch.zeros(2, 0, dtype=torch.int64), 3).sum() == 0
-    assert torch.equal(_binary_targets(truth, 0.0), truth.float())
-    large = _binary_losses(torch.tensor([[200.0, -200.0, 200.0]]), truth[:1].float())
+    assert objective.truth(torch.zeros(2, 0, dtype=torch.int64)).sum() == 0
+    assert torch.equal(objective.targets(label, 3, 0.0), truth.float())
+    large = objective.losses(torch.tensor([[200.0, -200.0, 200.0]]), truth[:1].float())
     assert large.tolist() == [0.0]  # no infinity from log(0)
 
 

@@ -12,11 +12,11 @@ from motionformer.distributed import Rank
 from motionformer.errors import RecipeError
 from motionformer.models import InputSpec, create_model
 from motionformer.training.datamodule import _shuffled, _stratified, _TrainBatches, _ValBatches
-from motionformer.training.module import TrainingModule
-from motionformer.training.objectives import Mix, _clip_losses, _clip_scores, _soft_targets, draw_mix
-from motionformer.training.plan import Plan, _layer_of, _parameter_groups, make_plan, make_schedule
+from motionformer.training.module import TrainingModule, _layer_of, _make_schedule, _parameter_groups
+from motionformer.training.objectives import Mix, _SingleLabel
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart, make_recipe
 from motionformer.training.sources import _train_transform
+from motionformer.training.trainer import Plan, make_plan
 from motionformer.video.transforms import ColourJitter, RandAugment
 
 
@@ -26,7 +26,7 @@ def recipe(*overrides: str) -> Recipe:
 
 class TestPlan:
     def test_the_global_batch_is_dealt_and_the_rate_scaled(self) -> None:
-        plan = make_plan(recipe("engine.max_clips=3", "optimiser.lr=1e-4", "schedule.warmup=0.5"), 2, 100, 7)
+        plan = make_plan(recipe("engine.max_clips=3", "optimiser.lr=1e-4", "schedule.warmup=0.5"), 100, 7, 2)
         assert (plan.processes, plan.clips_at_once, plan.accumulation) == (2, 2, 4)
         assert plan.lr == pytest.approx(1e-4 * 16 / 256)
         assert (plan.steps_per_epoch, plan.total_steps, plan.warmup_steps) == (6, 18, 3)
@@ -35,28 +35,28 @@ class TestPlan:
     @pytest.mark.parametrize("processes", [1, 2, 4, 8, 16])
     @pytest.mark.parametrize("limit", [0, 1, 3, 5, 100])
     def test_the_parts_always_make_the_whole(self, processes: int, limit: int) -> None:
-        plan = make_plan(recipe(f"engine.max_clips={limit}"), processes, 64, 1)
+        plan = make_plan(recipe(f"engine.max_clips={limit}"), 64, 1, processes)
         assert plan.processes * plan.clips_at_once * plan.accumulation == 16
         assert plan.clips_at_once <= (limit or 16)
 
     def test_what_cannot_be_dealt_is_refused_with_a_way_out(self) -> None:
         with pytest.raises(RecipeError, match="global_batch=15 or 18"):
-            make_plan(recipe(), 3, 100, 1)
+            make_plan(recipe(), 100, 1, 3)
         with pytest.raises(RecipeError, match="less than one global batch of 16"):
-            make_plan(recipe(), 1, 15, 1)
+            make_plan(recipe(), 15, 1, 1)
 
 
 class TestSchedule:
-    PLAN = make_plan(recipe("schedule.warmup=1"), 1, 160, 1)  # 10 steps an epoch
+    PLAN = make_plan(recipe("schedule.warmup=1"), 160, 1, 1)  # 10 steps an epoch
 
     def test_step(self) -> None:
         part = SchedulePart("step", [1.5, 2.0], divisor=10.0, warmup=1.0)
-        factor = make_schedule(part, self.PLAN)
+        factor = _make_schedule(part, self.PLAN)
         expected = [(i + 1) / 10 for i in range(10)] + [1.0] * 5 + [0.1] * 5 + [0.01] * 10
         assert [factor(i) for i in range(30)] == pytest.approx(expected)
 
     def test_cosine(self) -> None:
-        factor = make_schedule(SchedulePart("cosine", final=0.1, warmup=1.0), self.PLAN)
+        factor = _make_schedule(SchedulePart("cosine", final=0.1, warmup=1.0), self.PLAN)
         assert factor(9) == factor(10) == 1.0
         assert factor(20) == pytest.approx(0.55)
         assert factor(25) == pytest.approx(0.1 + 0.9 * (1 + math.cos(0.75 * math.pi)) / 2)
@@ -110,16 +110,19 @@ class TestOptimiser:
 class TestLosses:
     def test_equal_to_pytorch_with_smoothing(self) -> None:
         logits, label = torch.randn(5, 7), torch.tensor([0, 6, 3, 3, 1])
-        found = _clip_losses(logits, _soft_targets(label, 7, 0.2))
+        objective = _SingleLabel(7)
+        found = objective.losses(logits, objective.targets(label, 7, 0.2))
         expected = torch.nn.functional.cross_entropy(logits, label, label_smoothing=0.2, reduction="none")
         torch.testing.assert_close(found, expected)
 
     def test_scores_count_by_hand(self) -> None:
         logits = {"label": torch.eye(8)[[0, 1, 2]]}
-        scores = _clip_scores(logits, {"label": torch.tensor([0, 1, 7])})
+        scores = _SingleLabel(8).scores(logits, {"label": torch.tensor([0, 1, 7])})
         assert scores["top1"].tolist() == [1, 1, 0]
         pair = {"verb": torch.eye(3), "noun": torch.eye(3)}
-        scores = _clip_scores(pair, {"verb": torch.tensor([0, 1, 0]), "noun": torch.tensor([0, 2, 2])})
+        scores = _SingleLabel({"verb": 2, "noun": 3}).scores(
+            pair, {"verb": torch.tensor([0, 1, 0]), "noun": torch.tensor([0, 2, 2])}
+        )
         assert scores["verb_top1"].tolist() == [1, 1, 0]
         assert scores["noun_top1"].tolist() == [1, 0, 1]
         assert scores["action"].tolist() == [1, 0, 0]
@@ -136,10 +139,10 @@ class TestLosses:
             )
             plain = recipe()
             model = create_model("motionformer-tiny", num_classes={"verb": 3, "noun": 5}, depth=1)
-            module = TrainingModule(model, plain, make_plan(plain, 1, 4096, 512))
+            module = TrainingModule(model, plain, make_plan(plain, 4096, 512, 1))
             torch.testing.assert_close(module._clip_losses(logits, label, smoothing), (one + other) / 2)
             if smoothing == 0:
-                torch.testing.assert_close(_clip_scores(logits, label)["loss"], (one + other) / 2)
+                torch.testing.assert_close(module.objective.scores(logits, label)["loss"], (one + other) / 2)
 
 
 class TestMixing:
@@ -152,7 +155,7 @@ class TestMixing:
 
     @pytest.mark.parametrize("seed", range(8))
     def test_cutmix_labels_are_the_share_of_pixels(self, seed: int) -> None:
-        mix = draw_mix(np.random.default_rng(seed), 0.0, 1.0, 2, (12, 10))
+        mix = Mix.draw(np.random.default_rng(seed), 0.0, 1.0, 2, (12, 10))
         assert mix is not None
         mix = replace(mix, partner=torch.tensor([1, 0]))
         clip = torch.stack([torch.zeros(3, 2, 12, 10), torch.ones(3, 2, 12, 10)])
@@ -160,12 +163,12 @@ class TestMixing:
         assert mix.mix_targets(torch.eye(2))[0, 1].item() == pytest.approx(mix.share)
 
     def test_the_same_key_is_the_same_draw(self) -> None:
-        draws = [draw_mix(np.random.default_rng([0, step]), 0.2, 1.0, 4, (8, 8)) for step in (1, 1, 2)]
+        draws = [Mix.draw(np.random.default_rng([0, step]), 0.2, 1.0, 4, (8, 8)) for step in (1, 1, 2)]
         assert draws[0] is not None
         assert draws[1] is not None
         assert draws[2] is not None
         assert draws[0].share == draws[1].share != draws[2].share
-        assert draw_mix(np.random.default_rng(0), 0.0, 0.0, 4, (8, 8)) is None
+        assert Mix.draw(np.random.default_rng(0), 0.0, 0.0, 4, (8, 8)) is None
 
 
 class TestOrder:
@@ -200,12 +203,12 @@ class TestOrder:
 
     @pytest.mark.parametrize(("processes", "limit"), [(1, 4), (2, 0), (4, 2)])
     def test_the_global_batch_does_not_depend_on_the_processes(self, processes: int, limit: int) -> None:
-        one = make_plan(recipe(), 1, 70, 1)
-        many = make_plan(recipe(f"engine.max_clips={limit}"), processes, 70, 1)
+        one = make_plan(recipe(), 70, 1, 1)
+        many = make_plan(recipe(f"engine.max_clips={limit}"), 70, 1, processes)
         assert self.global_batches(one, 0) == self.global_batches(many, 0)
 
     def test_going_on_is_the_rest_of_the_epoch(self) -> None:
-        plan = make_plan(recipe("engine.max_clips=4"), 2, 70, 1)
+        plan = make_plan(recipe("engine.max_clips=4"), 70, 1, 2)
         for steps in (0, 1, 3):
             rest = self.batches(plan, 4 + steps)
             assert [part[steps * plan.accumulation :] for part in self.batches(plan, 4)] == rest
@@ -213,7 +216,7 @@ class TestOrder:
         assert self.global_batches(plan, 0) != self.global_batches(plan, 4)
 
     def test_repeated_videos_are_drawn_anew(self) -> None:
-        plan = make_plan(recipe("augmentation.repeats=2"), 2, 32, 1)
+        plan = make_plan(recipe("augmentation.repeats=2"), 32, 1, 2)
         for batch in self.global_batches(plan, 4, repeats=2):
             assert len({visit.index for visit in batch}) == 8
             assert {visit.epoch for visit in batch} == {2, 3}  # epoch 1: its two draws

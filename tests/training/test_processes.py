@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from motionformer.training import make_recipe, train
-from motionformer.training.checkpoints import list_checkpoints
 from motionformer.training.model import build_config, build_model
-from motionformer.training.plan import _parameter_groups
+from motionformer.training.module import _parameter_groups
+from motionformer.training.run_folder import RunFolder
 from motionformer.training.sources import _MotionItems
 from tests.training.children import SMALL
 from tests.training.two_processes import FAILED, fail_sometimes
@@ -78,7 +78,7 @@ def test_two_processes_are_one(strategy: str, tmp_path: Path, monkeypatch: pytes
     second = run(two, f"engine.strategy={strategy}", "engine.devices=2", "engine.max_clips=2")
     assert (first["plan"]["processes"], first["plan"]["accumulation"]) == (1, 1)
     assert (second["plan"]["processes"], second["plan"]["accumulation"]) == (2, 2)
-    mine, theirs = (torch.load(list_checkpoints(run / "checkpoints")[0], weights_only=True) for run in (one, two))
+    mine, theirs = (RunFolder(run).checkpoints()[0].read() for run in (one, two))
     gradients = [mean_gradients(saved, in_shards) for saved, in_shards in ((mine, False), (theirs, strategy == "fsdp"))]
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
@@ -101,12 +101,12 @@ def test_shards_go_on_where_they_stopped(tmp_path: Path) -> None:
     """A run whose last checkpoint is gone ends with the same weights as one that was never stopped."""
     shards = ("engine.strategy=fsdp", "engine.devices=2", "engine.checkpoint_steps=1", "engine.keep=5")
     run(tmp_path, *shards)
-    last, before, *_ = list_checkpoints(tmp_path / "checkpoints")
-    whole = torch.load(last, weights_only=True)
-    assert torch.load(before, weights_only=True)["global_step"] < whole["global_step"]
-    last.unlink()
+    last, before, *_ = RunFolder(tmp_path).checkpoints()
+    whole = last.read()
+    assert before.read()["global_step"] < whole["global_step"]
+    last.file.unlink()
     (tmp_path / "card.json").unlink()
     assert run(tmp_path, *shards)["plan"]["processes"] == 2
-    again = torch.load(last, weights_only=True)
+    again = last.read()
     for name, weight in whole["state_dict"].items():
         assert torch.equal(again["state_dict"][name], weight), name

@@ -10,14 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from motionformer.training.checkpoints import (
-    _write_checkpoint,
-    checkpoint_file,
-    discard_after,
-    find_checkpoint,
-    list_checkpoints,
-    step_of,
-)
+from motionformer.training.run_folder import RunFolder
 from tests.training.children import run_child
 
 
@@ -33,7 +26,7 @@ def assert_same_run(one: Path, two: Path) -> None:
     """Weights, averaged weights, optimiser, schedule and log, bit by bit."""
     for name in ("model/model.safetensors", "model/config.json", "metrics.csv"):
         assert filecmp.cmp(one / name, two / name, shallow=False), name  # `==` is explained at length, for minutes
-    first, second = (torch.load(list_checkpoints(run / "checkpoints")[0], weights_only=True) for run in (one, two))
+    first, second = (RunFolder(run).checkpoints()[0].read() for run in (one, two))
     for key in ("state_dict", "current_model_state", "averaging_state", "optimizer_states", "lr_schedulers"):
         assert_same(first[key], second[key], key)
     history = [json.loads((run / "card.json").read_text())["results"]["history"] for run in (one, two)]
@@ -72,8 +65,8 @@ def test_killed_and_resumed_is_uninterrupted(
     whole: Path, tmp_path: Path, moment: tuple[str, int], expected: int | None
 ) -> None:
     assert run_child(tmp_path, moment) == -signal.SIGKILL
-    found = list_checkpoints(tmp_path / "checkpoints")
-    assert (step_of(found[0]) if found else None) == expected
+    found = RunFolder(tmp_path).checkpoints()
+    assert (found[0].step if found else None) == expected
     assert not (tmp_path / "card.json").exists()
     assert run_child(tmp_path) == 0
     assert_same_run(whole, tmp_path)
@@ -91,7 +84,7 @@ def test_killed_twice_with_workers(whole: Path, tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole: Path, tmp_path: Path) -> None:
     assert run_child(tmp_path, ("training", 14)) == -signal.SIGKILL
-    last = list_checkpoints(tmp_path / "checkpoints")[0]
+    last = RunFolder(tmp_path).checkpoints()[0].file
     content = bytearray(last.read_bytes())
     content[len(content) // 2] ^= 1
     last.write_bytes(content)
@@ -100,16 +93,17 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole: Path, tmp_path
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    good, bad = checkpoint_file(tmp_path, 1), checkpoint_file(tmp_path, 2)
-    _write_checkpoint({"step": 1}, good)
-    _write_checkpoint({"step": 2}, bad)
-    bad.write_bytes(bad.read_bytes()[:-1])
-    assert find_checkpoint(tmp_path) == good
-    assert f"{bad} is damaged" in caplog.text
-    checkpoint_file(tmp_path, 3).write_bytes(good.read_bytes())  # without its checksum
-    assert find_checkpoint(tmp_path) == good
-    discard_after(tmp_path, good)
-    assert list_checkpoints(tmp_path) == [good]
+    run = RunFolder(tmp_path)
+    good, bad, no_checksum = (run.checkpoint_after(step) for step in (1, 2, 3))
+    good.write({"step": 1})
+    bad.write({"step": 2})
+    bad.file.write_bytes(bad.file.read_bytes()[:-1])
+    assert run.find_checkpoint() == good
+    assert f"{bad.file} is damaged" in caplog.text
+    no_checksum.file.write_bytes(good.file.read_bytes())
+    assert run.find_checkpoint() == good
+    run.discard_after(good)
+    assert run.checkpoints() == [good]
 
 
 def test_other_seeds_end_elsewhere(whole: Path, tmp_path: Path) -> None:

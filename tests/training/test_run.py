@@ -26,11 +26,10 @@ from motionformer.inference.metrics import wilson
 from motionformer.logging import show_messages
 from motionformer.models.motionformer import Motionformer
 from motionformer.training import make_recipe, train
-from motionformer.training.checkpoints import _Hashed, _write_checkpoint, is_intact, list_checkpoints
 from motionformer.training.module import TrainingModule
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import TrainingResult, prepare
-from motionformer.training.run_folder import check_same_recipe
+from motionformer.training.run_folder import Checkpoint, RunFolder, _Hashed
 from motionformer.video.transforms.randaugment import STRONGEST
 from tests.training.children import SMALL
 
@@ -78,7 +77,7 @@ def test_the_last_epoch_is_always_validated(tmp_path: Path) -> None:
 
 def test_the_saved_model_is_the_averaged_one(tmp_path: Path) -> None:
     done = train(small(tmp_path), quiet=True)
-    checkpoint = torch.load(list_checkpoints(tmp_path / "checkpoints")[0], weights_only=True)
+    checkpoint = RunFolder(tmp_path).checkpoints()[0].read()
     saved = load_model(done.model).state_dict()
     averaged, trained = checkpoint["state_dict"], checkpoint["current_model_state"]
     assert all(torch.equal(saved[name], averaged[f"model.{name}"]) for name in saved)
@@ -98,7 +97,7 @@ def test_accumulation_is_the_whole_batch(tmp_path: Path, at_once: int) -> None:
     for limit in (0, at_once):
         folder = tmp_path / str(limit)
         train(small(folder, f"engine.max_clips={limit}", "ema=0", *off), quiet=True)
-        saved = torch.load(list_checkpoints(folder / "checkpoints")[0], weights_only=True)
+        saved = RunFolder(folder).checkpoints()[0].read()
         moments.append([state["exp_avg"] for state in saved["optimizer_states"][0]["state"].values()])
     for whole, accumulated in zip(*moments, strict=True):
         torch.testing.assert_close(accumulated, whole, rtol=1e-3, atol=1e-6)
@@ -133,7 +132,7 @@ def test_a_run_that_failed_before_its_first_number_leaves_its_folder_free(
         patch.setattr(TrainingModule, "training_step", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train(small(tmp_path), quiet=True)
-    check_same_recipe(small(tmp_path, "seed=1"))
+    RunFolder(tmp_path).check_same_recipe(small(tmp_path, "seed=1"))
 
 
 def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
@@ -144,9 +143,9 @@ def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
     lines = [line for line in written.read_text().splitlines(keepends=True) if "new_rate" not in line]
     written.write_text("".join(lines))
     (tmp_path / "metrics.csv").touch()
-    check_same_recipe(recipe)
+    RunFolder(tmp_path).check_same_recipe(recipe)
     with pytest.raises(TrainingError, match=r"optimiser\.new_rate \(1\.0 there, 2\.0 now\)"):
-        check_same_recipe(small(tmp_path, "optimiser.new_rate=2"))
+        RunFolder(tmp_path).check_same_recipe(small(tmp_path, "optimiser.new_rate=2"))
 
 
 def test_videos_from_a_folder_bf16_and_a_broken_one(tmp_path: Path) -> None:
@@ -209,7 +208,7 @@ def test_a_model_that_diverged_in_its_last_step_is_not_saved(tmp_path: Path) -> 
     file = tmp_path / "nonfinite-validation-after-step-1-rank-0.json"
     assert str(file) in str(caught.value)
     assert json.loads(file.read_text())["clips"][0]["path"].startswith("val-")
-    assert not list_checkpoints(tmp_path / "checkpoints")
+    assert not RunFolder(tmp_path).checkpoints()
     assert not (tmp_path / "model").exists()
     assert not (tmp_path / "card.json").exists()
 
@@ -240,8 +239,8 @@ def test_a_full_disk_is_a_message_and_the_run_goes_on_later(tmp_path: Path, monk
         patched.setattr(_Hashed, "write", full)
         with pytest.raises(TrainingError, match=r"step-00000004\.ckpt: the disk is full .*run the same command"):
             train(small(tmp_path), quiet=True)
-    (left,) = list_checkpoints(tmp_path / "checkpoints")
-    assert is_intact(left)
+    (left,) = RunFolder(tmp_path).checkpoints()
+    assert left.is_intact()
     assert not list((tmp_path / "checkpoints").glob(".*"))
     assert train(small(tmp_path), quiet=True).last["step"] == 4
 
@@ -251,7 +250,7 @@ def test_a_really_full_device(tmp_path: Path) -> None:
     file = tmp_path / "step-00000001.ckpt"
     (tmp_path / f".{file.name}.{os.getpid()}.part").symlink_to("/dev/full")
     with pytest.raises(TrainingError, match="the disk is full"):
-        _write_checkpoint({"weights": torch.zeros(100_000)}, file)
+        Checkpoint(file).write({"weights": torch.zeros(100_000)})
     assert not file.exists()
 
 
@@ -396,9 +395,9 @@ def test_the_best_epoch_is_kept_by_choice(tmp_path: Path, monkeypatch: pytest.Mo
     done = train(small(tmp_path, *options), quiet=True)
     assert (done.kept["epoch"], done.kept["top1"]) == (2, 0.75)
     assert done.last["epoch"] == 4
-    steps = sorted(int(file.stem.removeprefix("step-")) for file in list_checkpoints(tmp_path / "checkpoints"))
+    steps = sorted(checkpoint.step for checkpoint in RunFolder(tmp_path).checkpoints())
     assert steps == [8, 16]  # the best, and the last to go on from
-    kept, saved = weights_of(list_checkpoints(tmp_path / "checkpoints")[1]), load_model(done.model).state_dict()
+    kept, saved = weights_of(RunFolder(tmp_path).checkpoints()[1].file), load_model(done.model).state_dict()
     assert all(torch.equal(kept[name], weight) for name, weight in saved.items())
     assert "of epoch 2 of 4, the best, chosen on these validation videos: its metrics are optimistic" in (
         tmp_path / "card.md"
@@ -414,7 +413,7 @@ def test_the_last_epoch_is_kept_unless_said(tmp_path: Path, monkeypatch: pytest.
     done = train(small(tmp_path, "epochs=2"), quiet=True)
     assert done.kept == done.last
     assert done.best["epoch"] == 1
-    kept, saved = weights_of(list_checkpoints(tmp_path / "checkpoints")[0]), load_model(done.model).state_dict()
+    kept, saved = weights_of(RunFolder(tmp_path).checkpoints()[0].file), load_model(done.model).state_dict()
     assert all(torch.equal(kept[name], weight) for name, weight in saved.items())
     assert "of the last epoch (2), not the best" in (tmp_path / "card.md").read_text(encoding="utf-8")
     low, high = wilson(6, 11)
@@ -427,7 +426,7 @@ def test_a_damaged_best_epoch_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripted(monkeypatch, 0.75, 0.5)
-    monkeypatch.setattr("motionformer.training.run.is_intact", lambda file: False)
+    monkeypatch.setattr(Checkpoint, "is_intact", lambda self: False)
     done = train(small(tmp_path, "epochs=2", "keep_epoch=best"), quiet=True)
     assert done.kept["epoch"] == 2
     assert "of the best epoch, is damaged or missing: the last epoch is kept instead" in caplog.text

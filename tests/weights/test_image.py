@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motionformer import from_image_weights, load_model
 from motionformer.errors import CheckpointError
-from motionformer.finetuning.options import initial_model_config
+from motionformer.finetuning.options import _initial_model_config
 from motionformer.weights.image import _inflate, _resize_kernel, read_image_weights
 
 DIM, DEPTH, PATCH, SIDE = 64, 2, 8, 4
@@ -278,7 +278,7 @@ def test_a_projection_head_is_no_classifier(tmp_path: Path) -> None:
 def test_a_folder_of_timm_is_an_image_model(tmp_path: Path) -> None:
     """Its `config.json` has an architecture too: a name, where ours describes the model."""
     folder = save_folder(tmp_path / "timm", timm_weights(), architecture="vit_tiny_patch8_32")
-    assert initial_model_config(str(folder)).dim == DIM
+    assert _initial_model_config(str(folder)).dim == DIM
     with pytest.raises(CheckpointError, match="these are image weights"):
         load_model(folder)
 

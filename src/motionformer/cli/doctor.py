@@ -219,7 +219,7 @@ def _requirements_of(extra: str) -> list[str]:
 
 @cache
 def _source() -> dict[str, object]:
-    """Where pip installed this package from (PEP 610); empty where it does not say."""
+    """Where pip installed this package from (PEP 610); empty where that is not recorded."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

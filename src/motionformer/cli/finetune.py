@@ -119,6 +119,7 @@ def finetune(
 
 
 def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
+    from motionformer.logging import show_count
     from motionformer.training.model import build_config
 
     recipe = planned.recipe
@@ -127,7 +128,8 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     several = "any number per video: " if planned.train.is_multi_label else ""
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
     inputs = {"class": "the class token", "motion": "the class token and motion moments"}
-    length = f"{planned.steps} steps of {recipe.global_batch} clips ({recipe.epochs} epochs)"
+    clips, epochs = show_count(recipe.global_batch, "clip"), show_count(recipe.epochs, "epoch")
+    length = f"{show_count(planned.steps, 'step')} of {clips} ({epochs})"
     saved = {"best": "the best epoch on the held-out videos; its metrics on them are optimistic"}
     facts = [
         ("videos", f"{len(planned.train)} for training, {len(planned.val)} held out"),
@@ -158,7 +160,7 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         print_json({**values, **problems, "recipe": planned.recipe.to_dict()})
         return
     from motionformer.inference.metrics import show_share
-    from motionformer.training.card import describe_failures, describe_kept_epoch
+    from motionformer.training.run_folder import describe_failures, describe_kept_epoch
 
     top1, count = run.kept.get("top1"), len(planned.val)
     if top1 is not None:

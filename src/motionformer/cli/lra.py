@@ -129,14 +129,14 @@ def train(
 
     import torch
 
-    from motionformer.experiments.lra import Run, find_task, make_kernel
+    from motionformer.experiments.lra import TASKS, Run, make_kernel
     from motionformer.experiments.lra import train as train_model
     from motionformer.inference.metrics import show_share
 
     if threads is not None:
         torch.set_num_threads(threads)
     resolved = find_device(device)
-    facts = find_task(task)
+    facts = TASKS[task]
     try:
         make_kernel(kernel, 32)
     except ValueError as error:

@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,7 +14,6 @@ from motionformer.cli.options import JsonOption
 from motionformer.cli.report import plain_console, print_json, print_table
 
 if TYPE_CHECKING:
-    from motionformer.experiments.tables import Experiment
     from motionformer.experiments.tables.outcome import Outcome
 
 REPRODUCE_HELP = """Run a table or figure of the paper; without a name, list them.
@@ -58,7 +58,7 @@ def reproduce(
     from motionformer.experiments.tables import find_experiment
 
     if page is not None:
-        from motionformer.experiments.tables.report import write_page
+        from motionformer.experiments.tables.outcome import write_page
 
         print(write_page(page))
         return
@@ -66,8 +66,7 @@ def reproduce(
         _list(as_json)
         return
     experiment = find_experiment(name)
-    from motionformer.experiments.tables.outcome import Request
-    from motionformer.experiments.tables.report import write_outcome
+    from motionformer.experiments.tables import Request
     from motionformer.experiments.tables.studies import run_experiment
 
     request = Request(
@@ -84,24 +83,22 @@ def reproduce(
         tell=partial(_print_progress, time.monotonic()),
     )
     outcome = run_experiment(experiment, request)
-    _show(experiment, outcome, write_outcome(experiment, outcome, output), as_json)
+    _show(outcome, outcome.write(output), as_json)
 
 
 def _print_progress(started: float, line: str) -> None:  # picklable: other processes call it too
     typer.echo(f"{time.monotonic() - started:6.0f} s  {line}", err=True)
 
 
-def _show(experiment: "Experiment", outcome: "Outcome", files: list[Path], as_json: bool) -> None:
+def _show(outcome: "Outcome", files: list[Path], as_json: bool) -> None:
     from rich.markdown import Markdown
 
-    from motionformer.experiments.tables.report import to_markdown
-
     if as_json:
-        print_json(outcome.to_dict())
+        print_json(asdict(outcome))
         return
     console = plain_console()
-    console.print(f"{experiment.id}: {experiment.title}. {outcome.about}.")
-    console.print(Markdown(to_markdown(outcome)))
+    console.print(f"{outcome.id}: {outcome.experiment.title}. {outcome.about}.")
+    console.print(Markdown(outcome.to_markdown()))
     console.print("\n".join(map(str, files)))
 
 

@@ -61,7 +61,7 @@ def train(
 
 
 def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
-    from motionformer.training.card import describe_model
+    from motionformer.training.run_folder import describe_model
     from motionformer.training.sources import describe_mirroring
 
     model = describe_model(prepared.config)
@@ -90,7 +90,7 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
 
 def _print_result(finished: "TrainingResult", as_json: bool) -> None:
     from motionformer.inference.metrics import show_share
-    from motionformer.training.card import describe_failures, describe_kept_epoch
+    from motionformer.training.run_folder import describe_failures, describe_kept_epoch
 
     if as_json:
         print_json(finished.card)

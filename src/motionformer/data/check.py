@@ -213,7 +213,7 @@ class ScanReport:
         return valid_json(json.dumps(content, indent=1, ensure_ascii=False, default=str))
 
     def write_csv(self, file: Path) -> None:
-        """A line a video."""
+        """One line per video."""
         labels = _labels(self.annotations)
         rows = [_row(report, labels) for report in sorted(self.files, key=lambda report: report.path)]
         with atomic_write(file) as stream:

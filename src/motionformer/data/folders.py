@@ -26,7 +26,7 @@ def read_class_folders(
     seed: int = 0,
     class_names: ClassSource | None = None,
 ) -> Annotations:
-    """One record a video, its class the folder directly below `root` (or below `root/<split>`).
+    """One record per video, its class the folder directly below `root` (or below `root/<split>`).
 
     Without split folders each class is divided by `shares`: the same files for the same seed on every machine, and a
     new file leaves the others' order as it was. `split=None` gives all of them. `class_names` gives the classes and

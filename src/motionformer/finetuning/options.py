@@ -4,11 +4,15 @@ Reads nothing but the header of the initial weights, writes nothing. The default
 docs/commands/finetune.md.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
+
+import torch
 
 from motionformer.attention import SCHEMES
 from motionformer.data.record import Missing
@@ -63,6 +67,14 @@ class VideoFacts:
     seconds: float
     short_side: int
 
+    @classmethod
+    def median(cls, found: Sequence["VideoFacts"]) -> "VideoFacts":
+        return cls(
+            frames=int(median(facts.frames for facts in found)),
+            seconds=float(median(facts.seconds for facts in found)),
+            short_side=int(median(facts.short_side for facts in found)),
+        )
+
 
 @dataclass(frozen=True)
 class Hardware:
@@ -71,6 +83,17 @@ class Hardware:
     has_gpu: bool
     memory: int  # bytes of one device
     cores: int
+
+    @classmethod
+    def here(cls) -> "Hardware":
+        """Of this machine."""
+        cores = os.cpu_count() or 1
+        if torch.cuda.is_available():
+            memory = min(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count()))
+            return cls(True, memory, cores)
+        if not hasattr(os, "sysconf"):  # the run itself will name what the system lacks
+            return cls(False, 8 << 30, cores)
+        return cls(False, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), cores)
 
 
 def finetune_recipe(
@@ -84,7 +107,7 @@ def finetune_recipe(
 ) -> Recipe:
     """The recipe for such videos on such a machine. Pure, but for the header of the initial weights."""
     if options.init_from:
-        config = (initial_config or initial_model_config)(options.init_from)
+        config = (initial_config or _initial_model_config)(options.init_from)
         if options.train not in ("", "all"):
             config = replace(config, drop_path=0.0)
     elif hardware.has_gpu:
@@ -158,7 +181,7 @@ def config_changes(config: ModelConfig) -> dict[str, Any]:
     return {key: value for key, value in changes.items() if key not in FROM_DATA}
 
 
-def initial_model_config(init_from: str) -> ModelConfig:
+def _initial_model_config(init_from: str) -> ModelConfig:
     """The model of some weights: a video model as it is, an image model as the video model it becomes."""
     checkpoint = read_checkpoint(find_weights(init_from))
     if is_video_model(checkpoint):

@@ -8,10 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Literal
-
-import torch
 
 from motionformer.data.clips import frame_span, record_clock
 from motionformer.data.lists import read_plain_list
@@ -27,8 +24,9 @@ from motionformer.finetuning.options import (
     finetune_recipe,
 )
 from motionformer.finetuning.split import note_shared_files, open_splits, write_list
+from motionformer.logging import show_count
 from motionformer.models.config import ReadoutKind, ScoringKind
-from motionformer.runs import lock_folder
+from motionformer.runs import lock_folder, make_folder
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.sources import VideoSource, describe_mirroring
 from motionformer.video import open_video
@@ -83,17 +81,17 @@ class FinetunePlan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Unusual things about the videos and the plan."""
-        advice = f"(the default is {MIN_STEPS} or more): use more epochs, or a smaller batch"
-        steps = (f"{self.steps} optimiser steps are few {advice}",) if self.steps < MIN_STEPS else ()
+        count = f"only {show_count(self.steps, 'optimiser step')} (the default is {MIN_STEPS} or more)"
+        steps = (f"{count}: use more epochs, or a smaller batch",) if self.steps < MIN_STEPS else ()
         return tuple(dict.fromkeys((*self.train.notes, *self.val.notes, *self.doubts, *steps)))
 
     def write_lists(self) -> None:
         """Write the two lists, as plain csv, where the recipe has them. Those of a run that has begun may only change
         if its videos moved."""
-        from motionformer.training.run_folder import has_begun
+        from motionformer.training.run_folder import RunFolder
 
         folder = self.recipe.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for annotations, name in ((self.train, TRAIN_LIST), (self.val, VAL_LIST)):
             new, there = folder / f".{name}.{os.getpid()}.new", folder / name
             write_list(annotations, new)
@@ -101,7 +99,7 @@ class FinetunePlan:
                 if there.exists() and new.read_bytes() == there.read_bytes():
                     continue
                 with lock_folder(folder, "training"):
-                    if there.exists() and has_begun(folder) and not _lists_the_same(there, annotations):
+                    if there.exists() and RunFolder(folder).has_begun() and not _lists_the_same(there, annotations):
                         raise RecipeError("the videos have changed since this run began; use another output.", there)
                     new.replace(there)
             finally:
@@ -232,7 +230,7 @@ def plan_finetune(
     path, options = Path(folder), options or FinetuneOptions()
     train, val = open_splits(path, options.held_out, options.seed, options.missing)
     facts = _inspect(train)
-    hardware = hardware or _find_hardware()
+    hardware = hardware or Hardware.here()
     scoring: ScoringKind = "sigmoid" if train.is_multi_label else "softmax"
     named = replace(options, name=options.name or path.resolve().stem)
     recipe = finetune_recipe(named, facts, hardware, num_train=len(train), scoring=scoring)
@@ -255,11 +253,7 @@ def _inspect(annotations: Annotations) -> VideoFacts:
     found = [look for look in looks if isinstance(look, VideoFacts)]
     if not found:
         raise next(look for look in looks if isinstance(look, VideoError))
-    return VideoFacts(
-        frames=int(median(facts.frames for facts in found)),
-        seconds=float(median(facts.seconds for facts in found)),
-        short_side=int(median(facts.short_side for facts in found)),
-    )
+    return VideoFacts.median(found)
 
 
 def _look(record: Record) -> VideoFacts | VideoError:
@@ -271,13 +265,3 @@ def _look(record: Record) -> VideoFacts | VideoError:
             return VideoFacts(len(span), clock.seconds(span.stop) - clock.seconds(span.start), side)
     except VideoError as error:
         return error
-
-
-def _find_hardware() -> Hardware:
-    cores = os.cpu_count() or 1
-    if torch.cuda.is_available():
-        memory = min(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count()))
-        return Hardware(True, memory, cores)
-    if not hasattr(os, "sysconf"):  # the run itself will name what the system lacks
-        return Hardware(False, 8 << 30, cores)
-    return Hardware(False, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), cores)

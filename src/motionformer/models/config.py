@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from motionformer.attention import KERNELS, SCHEMES
@@ -183,9 +184,10 @@ class ModelConfig:
         return values
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "ModelConfig":
-        """The inverse of `to_dict`; an unknown key or choice is an error that names it, a deprecated key a warning."""
-        made: ModelConfig = _from_dict(cls, rename_deprecated(values, RENAMED))
+    def from_dict(cls, values: Mapping[str, Any], file: Path | None = None) -> "ModelConfig":
+        """The inverse of `to_dict`; an unknown key or choice is an error that names it, a deprecated key a warning that
+        names the `file` they are from."""
+        made: ModelConfig = _from_dict(cls, rename_deprecated(values, RENAMED, file=file))
         return made
 
     @property

@@ -20,9 +20,9 @@ from motionformer.data.datasets import EpochSampler, Visit
 from motionformer.distributed import Rank
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
-from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
 from motionformer.training.sources import Items, Source
+from motionformer.training.trainer import Plan
 
 Batch = dict[str, Any]
 Order = Callable[[int, int], list[int]]

@@ -18,6 +18,7 @@ from yaml import YAMLError
 
 import motionformer
 from motionformer.errors import RecipeError
+from motionformer.logging import show_count
 
 _PACKAGE = Path(motionformer.__file__).parent
 _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
@@ -56,7 +57,7 @@ class RecipeRow:
         spec = self.values["model"]["changes"]["input"]
         unit = "segment" if spec["sampling"] == "segments" else "frame"
         stride = "" if unit == "segment" else f" at stride {spec['stride']}"
-        return f"{_count(spec['frames'], unit)}{stride} of {spec['height']} px"
+        return f"{show_count(spec['frames'], unit)}{stride} of {spec['height']} px"
 
     @property
     def cost(self) -> str:
@@ -76,13 +77,13 @@ class RecipeRow:
     def header(self) -> str:
         """The row as comments for the top of a recipe file."""
         values = self.values
-        views = _count(values["test"]["views"] * values["test"]["crops"], "view")
+        views = show_count(values["test"]["views"] * values["test"]["crops"], "view")
         facts = {
             "row": self.paper,
             "command": self.command,
             "expected": self.expected,
             "cost": f"{self.cost} G multiply-adds per view by the paper's convention, {views} per video in the test; "
-            f"{_count(values['epochs'], 'epoch')}, {values['global_batch']} clips per step",
+            f"{show_count(values['epochs'], 'epoch')}, {values['global_batch']} clips per step",
             "run here": self.ran,
         }
         lines = [f"{self.name}: {self.what}, {self.clip}, on {self.dataset}", ""]
@@ -223,7 +224,3 @@ def _override(values: dict[str, Any], overrides: dict[str, Any], file: Path, wha
         nested = isinstance(value, dict) and isinstance(inner.get(last), dict)
         inner[last] = _override(inner[last], value, file, what) if nested else deepcopy(value)
     return made
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number} {unit}{'' if number == 1 else 's'}"

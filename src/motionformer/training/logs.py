@@ -24,10 +24,10 @@ from motionformer.inference.metrics import wilson
 from motionformer.logging import console
 from motionformer.logging import logger as log
 from motionformer.runs import write_atomically
-from motionformer.training.plan import Plan
 from motionformer.training.recipe import Recipe
+from motionformer.training.run_folder import METRICS
+from motionformer.training.trainer import Plan
 
-METRICS = "metrics.csv"
 _SECONDS_BETWEEN_WRITES = 5.0
 _SECONDS_BETWEEN_MESSAGES = 30.0
 _SECONDS_BETWEEN_REFRESHES = 0.2
@@ -48,13 +48,6 @@ def make_loggers(recipe: Recipe, steps_done: int) -> list[Logger]:
             )
         loggers.append(WandbLogger(name=recipe.name, project=recipe.engine.wandb, save_dir=folder, resume="allow"))
     return loggers
-
-
-def flush_loggers(loggers: list[Logger]) -> None:
-    for logger in loggers:
-        logger.save()
-        if isinstance(logger, TensorBoardLogger):
-            logger.experiment.flush()
 
 
 class Progress(Callback):

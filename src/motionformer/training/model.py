@@ -47,7 +47,7 @@ def build_config(
 
 
 def build_model(recipe: Recipe, config: ModelConfig) -> tuple[Motionformer, frozenset[str]]:
-    """The model of `config` with the recipe's initial weights, frozen as the recipe says, and the names of its newly
+    """The model of `config` with the recipe's initial weights, frozen but for `model.train`, and the names of its newly
     initialised parameters (none where all weights are random).
 
     Random weights depend on `recipe.seed` alone; the global random state is left as it was.

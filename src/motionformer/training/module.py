@@ -1,4 +1,4 @@
-"""The LightningModule: one training step and one validation step.
+"""The LightningModule: one training step, one validation step, the optimiser and its schedule.
 
 The loss of a step is the sum over the clips of the *global* batch divided by its nominal size. Every process divides by
 the number of clips in its plan, not by those it could read: a failed clip adds nothing, the others weigh the same in
@@ -6,7 +6,8 @@ any process, and no process has to ask another how many it has.
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import ModelParallelStrategy
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torchmetrics import Metric
@@ -24,9 +25,9 @@ from motionformer.data import Failure, FailurePolicy
 from motionformer.errors import FailedVideosError, NonFiniteLossError, TrainingError
 from motionformer.models.motionformer import Motionformer
 from motionformer.training.datamodule import Batch
-from motionformer.training.objectives import Mix, Tasks, by_task, draw_mix, find_objective
-from motionformer.training.plan import Plan, make_optimiser, make_schedule
-from motionformer.training.recipe import Recipe
+from motionformer.training.objectives import Mix, Tasks, by_task, find_objective
+from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart
+from motionformer.training.trainer import Plan
 
 _REMEDIES = "a smaller optimiser.lr, a longer schedule.warmup, optimiser.clip_norm=1, or engine.precision=32-true"
 
@@ -49,7 +50,7 @@ class TrainingModule(LightningModule):
         self.val_failures = FailurePolicy(plan.val_clips, recipe.data.max_failed_share)  # up to it, counted as wrong
         self.history: list[dict[str, int | float]] = []  # one entry per validation
         self.objective = find_objective(model.config)
-        self.measured = torch.nn.ModuleDict(self.objective.metrics())
+        self.measured = nn.ModuleDict(self.objective.metrics())
         self.last_loss = self._loss_sum = 0.0
 
     def configure_model(self) -> None:
@@ -110,8 +111,10 @@ class TrainingModule(LightningModule):
         return max(self.history, key=lambda entry: (entry[self.objective.best], -entry["loss"]), default=None)
 
     def configure_optimizers(self) -> Any:
-        optimiser = make_optimiser(self.model, self.recipe.optimiser, self.plan.lr, self.new)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(self.recipe.schedule, self.plan))
+        part, lr = self.recipe.optimiser, self.plan.lr
+        first, second = part.betas
+        optimiser = torch.optim.AdamW(_parameter_groups(self.model, part, lr, self.new), lr=lr, betas=(first, second))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, _make_schedule(self.recipe.schedule, self.plan))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -142,7 +145,7 @@ class TrainingModule(LightningModule):
         clip, recipe = batch["clip"], self.recipe
         rng = np.random.default_rng([recipe.seed, step, part, self.trainer.global_rank])
         size = (clip.shape[-2], clip.shape[-1])
-        mix = draw_mix(rng, recipe.augmentation.mixup, recipe.augmentation.cutmix, len(clip), size)
+        mix = Mix.draw(rng, recipe.augmentation.mixup, recipe.augmentation.cutmix, len(clip), size)
         logits = by_task(self.model(clip if mix is None else mix.mix_clips(clip)))
         losses = self._clip_losses(logits, by_task(batch["label"]), recipe.label_smoothing, mix)
         return losses.sum() / self.plan.clips_at_once
@@ -224,3 +227,56 @@ def _shard(model: Motionformer, mesh: DeviceMesh) -> None:
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
+
+
+def _make_schedule(part: SchedulePart, plan: Plan) -> Callable[[int], float]:
+    """`factor(step)` on the learning rate: a pure function of the optimiser step, with nothing to save or restore."""
+    boundaries = [round(epoch * plan.steps_per_epoch) for epoch in part.milestones]
+    length = plan.total_steps - plan.warmup_steps
+
+    def factor(step: int) -> float:
+        if step < plan.warmup_steps:
+            return (step + 1) / plan.warmup_steps
+        if part.kind == "step":
+            return part.divisor ** -sum(step >= boundary for boundary in boundaries)
+        done = min(1.0, (step - plan.warmup_steps) / length)
+        return part.final + (1 - part.final) * (1 + math.cos(math.pi * done)) / 2
+
+    return factor
+
+
+def _parameter_groups(
+    model: Motionformer, part: OptimiserPart, lr: float, new: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
+    """One group per learning rate and decay, in the order of the layers. Newly initialised parameters have
+    `new_rate` times the learning rate, in any layer."""
+    groups: dict[tuple[int, bool, bool], dict[str, Any]] = {}
+    top = len(model.blocks) + 1
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        is_new = name in new and part.new_rate != 1.0
+        layer = _layer_of(name, top) if part.layer_decay < 1 and not is_new else top
+        decays = part.decay_everything or _decays_by_default(name, weight)
+        group = groups.setdefault(
+            (layer, decays, is_new),
+            {
+                "params": [],
+                "lr": lr * part.layer_decay ** (top - layer) * (part.new_rate if is_new else 1.0),
+                "weight_decay": part.weight_decay if decays else 0.0,
+            },
+        )
+        group["params"].append(weight)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _decays_by_default(name: str, weight: nn.Parameter) -> bool:
+    """Matrices and kernels decay; biases, norms, tokens and position embeddings do not."""
+    return weight.ndim > 1 and not name.startswith(("prefix", "positions."))
+
+
+def _layer_of(name: str, top: int) -> int:
+    """0 for tokens and positions, i + 1 for block i, `top` for the final norm and the head."""
+    if name.startswith("blocks."):
+        return int(name.split(".")[1]) + 1
+    return 0 if name.startswith(("tokens.", "prefix", "positions.")) else top

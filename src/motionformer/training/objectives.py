@@ -7,7 +7,7 @@ Lightning.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 import torch
@@ -29,30 +29,6 @@ ONE = "label"
 """The name of the only task of a model with one head."""
 
 
-@runtime_checkable
-class _Objective(Protocol):
-    """A loss and the metrics that go with it."""
-
-    @property
-    def best(self) -> str:
-        """The metric that chooses the best epoch."""
-
-    def targets(self, label: Tensor, num_classes: int, smoothing: float) -> Tensor:
-        """Soft targets `[b k]`; mixed clips mix theirs."""
-
-    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """One loss per clip."""
-
-    def metrics(self) -> dict[str, Metric]:
-        """The metrics of a validation, empty."""
-
-    def measure(self, metrics: Metrics, logits: Tasks, label: Tasks) -> None:
-        """Add clips."""
-
-    def count_failed(self, metrics: Metrics, failures: Sequence[Failure]) -> None:
-        """Add unreadable clips as wrong predictions; they have no loss."""
-
-
 @dataclass(frozen=True)
 class Mix:
     """Clip i is mixed with clip `partner[i]`, of weight `share`: everywhere (mixup), or whole inside `box` (cutmix)."""
@@ -60,6 +36,22 @@ class Mix:
     partner: Tensor
     share: float
     box: _Box | None = None
+
+    @classmethod
+    def draw(
+        cls, rng: np.random.Generator, mixup: float, cutmix: float, batch: int, size: tuple[int, int]
+    ) -> "Mix | None":
+        """Mixup or cutmix for a batch, all frames alike: either with equal chance where both α are given."""
+        if mixup == 0 and cutmix == 0:
+            return None
+        partner = torch.from_numpy(rng.permutation(batch))
+        cuts = cutmix > 0 and (mixup == 0 or bool(rng.random() < 0.5))
+        alpha = cutmix if cuts else mixup
+        share = float(rng.beta(alpha, alpha))
+        if not cuts:
+            return cls(partner, share)
+        top, bottom, left, right = box = _draw_box(rng, share, size)
+        return cls(partner, (bottom - top) * (right - left) / (size[0] * size[1]), box)
 
     def mix_clips(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b 3 t H W"]:
         if self.box is None:
@@ -73,41 +65,48 @@ class Mix:
         return targets.lerp(targets[self.partner], self.share)
 
 
-def draw_mix(rng: np.random.Generator, mixup: float, cutmix: float, batch: int, size: tuple[int, int]) -> Mix | None:
-    """Mixup or cutmix for a batch, all frames alike: either with equal chance where both α are given."""
-    if mixup == 0 and cutmix == 0:
-        return None
-    partner = torch.from_numpy(rng.permutation(batch))
-    cuts = cutmix > 0 and (mixup == 0 or bool(rng.random() < 0.5))
-    alpha = cutmix if cuts else mixup
-    share = float(rng.beta(alpha, alpha))
-    if not cuts:
-        return Mix(partner, share)
-    box = _draw_box(rng, share, size)
-    return Mix(partner, (box[1] - box[0]) * (box[3] - box[2]) / (size[0] * size[1]), box)
-
-
 class _SingleLabel:
     """One class per video and task: cross entropy; top-1 and top-5, of several tasks each, and all tasks correct."""
 
     def __init__(self, num_classes: int | dict[str, int]) -> None:
-        self.names = _metric_names(num_classes)
-        self.best = "action" if "action" in self.names else "top1"
+        """`best` is the metric that chooses the best epoch."""
+        if isinstance(num_classes, Mapping):
+            self.names, self.best = ["loss", *(f"{task}_top1" for task in num_classes), "action"], "action"
+        else:
+            self.names, self.best = ["loss", "top1", *(["top5"] if num_classes > 5 else [])], "top1"
 
     def targets(self, label: Int[Tensor, " b"], num_classes: int, smoothing: float) -> Float[Tensor, "b k"]:
-        return _soft_targets(label, num_classes, smoothing)
+        """The label with probability 1 − smoothing, and `smoothing` spread over all classes."""
+        return F.one_hot(label, num_classes).float() * (1 - smoothing) + smoothing / num_classes
 
     def losses(self, logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
-        return _clip_losses(logits, targets)
+        """Cross entropy per clip, in single precision."""
+        return F.cross_entropy(logits.float(), targets, reduction="none")
 
     def metrics(self) -> dict[str, Metric]:
+        """The metrics of a validation, empty."""
         return {name: MeanMetric() for name in self.names}
 
     def measure(self, metrics: Metrics, logits: Tasks, label: Tasks) -> None:
-        for name, values in _clip_scores(logits, label).items():
+        """Add clips."""
+        for name, values in self.scores(logits, label).items():
             metrics[name].update(values)
 
+    def scores(self, logits: Tasks, label: Tasks) -> dict[str, Tensor]:
+        """Of every clip its loss (without smoothing) and whether it is correct."""
+        losses = [F.cross_entropy(logits[task].float(), label[task], reduction="none") for task in label]
+        right = {task: logits[task].argmax(dim=-1) == label[task] for task in label}
+        scores = {"loss": torch.stack(losses).mean(dim=0)}
+        if list(label) != [ONE]:
+            scores |= {f"{task}_top1": correct.float() for task, correct in right.items()}
+            return {**scores, "action": torch.stack(list(right.values())).all(dim=0).float()}
+        scores["top1"] = right[ONE].float()
+        if logits[ONE].shape[-1] > 5:
+            scores["top5"] = (logits[ONE].topk(5).indices == label[ONE][:, None]).any(dim=-1).float()
+        return scores
+
     def count_failed(self, metrics: Metrics, failures: Sequence[Failure]) -> None:
+        """Add unreadable clips as wrong predictions; they have no loss."""
         for name, metric in metrics.items():
             if name != "loss":
                 metric.update(torch.zeros(len(failures), device=metric.device))
@@ -122,17 +121,24 @@ class _MultiLabel:
         self.num_classes = num_classes
 
     def targets(self, label: Int[Tensor, "b m"], num_classes: int, smoothing: float) -> Float[Tensor, "b k"]:
-        return _binary_targets(_multi_hot(label, num_classes), smoothing)
+        """`smoothing` is spread over yes and no of each class."""
+        return self.truth(label).float() * (1 - smoothing) + smoothing / 2
 
     def losses(self, logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
-        return _binary_losses(logits, targets)
+        """Binary cross entropy per clip, the mean over its classes, in single precision."""
+        return F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=-1)
+
+    def truth(self, label: Int[Tensor, "b m"]) -> Bool[Tensor, "b k"]:
+        """True for the classes of each clip; `label` lists them, padded with -1."""
+        classes = torch.arange(self.num_classes, device=label.device)
+        return (label[:, :, None] == classes).any(dim=1)
 
     def metrics(self) -> dict[str, Metric]:
         return {"loss": MeanMetric(), "map": _MeanAveragePrecision(self.num_classes)}
 
     def measure(self, metrics: Metrics, logits: Tasks, label: Tasks) -> None:
-        truth = _multi_hot(label[ONE], self.num_classes)
-        metrics["loss"].update(_binary_losses(logits[ONE], truth.float()))
+        truth = self.truth(label[ONE])
+        metrics["loss"].update(self.losses(logits[ONE], truth.float()))
         metrics["map"].update(logits[ONE].float().sigmoid(), truth)
 
     def count_failed(self, metrics: Metrics, failures: Sequence[Failure]) -> None:
@@ -175,7 +181,7 @@ class _MeanAveragePrecision(Metric):
         return torch.tensor(mean, dtype=torch.float64)
 
 
-def find_objective(config: ModelConfig) -> _Objective:
+def find_objective(config: ModelConfig) -> _SingleLabel | _MultiLabel:
     """The objective for the model's `scoring`."""
     if config.scoring == "softmax":
         return _SingleLabel(config.num_classes)
@@ -192,52 +198,6 @@ def scoring_for(labels: Sequence[Label]) -> ScoringKind:
 def by_task(value: Tensor | Mapping[str, Tensor]) -> Tasks:
     """Logits or labels of one head or several, by name of the task."""
     return dict(value) if isinstance(value, Mapping) else {ONE: value}
-
-
-def _multi_hot(label: Int[Tensor, "b m"], num_classes: int) -> Bool[Tensor, "b k"]:
-    """True for the classes of each clip; `label` lists them, padded with -1."""
-    classes = torch.arange(num_classes, device=label.device)
-    return (label[:, :, None] == classes).any(dim=1)
-
-
-def _metric_names(tasks: int | Mapping[str, int]) -> list[str]:
-    if not isinstance(tasks, Mapping):
-        return ["loss", "top1", *(["top5"] if tasks > 5 else [])]
-    return ["loss", *(f"{task}_top1" for task in tasks), "action"]
-
-
-def _clip_scores(logits: Tasks, label: Tasks) -> dict[str, Tensor]:
-    """Of every clip its loss (without smoothing) and whether it is correct."""
-    losses = [F.cross_entropy(logits[task].float(), label[task], reduction="none") for task in label]
-    right = {task: logits[task].argmax(dim=-1) == label[task] for task in label}
-    scores = {"loss": torch.stack(losses).mean(dim=0)}
-    if list(label) != [ONE]:
-        scores |= {f"{task}_top1": correct.float() for task, correct in right.items()}
-        return {**scores, "action": torch.stack(list(right.values())).all(dim=0).float()}
-    scores["top1"] = right[ONE].float()
-    if logits[ONE].shape[-1] > 5:
-        scores["top5"] = (logits[ONE].topk(5).indices == label[ONE][:, None]).any(dim=-1).float()
-    return scores
-
-
-def _soft_targets(label: Int[Tensor, " b"], num_classes: int, smoothing: float) -> Float[Tensor, "b k"]:
-    """The label with probability 1 − smoothing, and `smoothing` spread over all classes."""
-    return F.one_hot(label, num_classes).float() * (1 - smoothing) + smoothing / num_classes
-
-
-def _clip_losses(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
-    """Cross entropy per clip, in single precision."""
-    return F.cross_entropy(logits.float(), targets, reduction="none")
-
-
-def _binary_targets(truth: Bool[Tensor, "b k"], smoothing: float) -> Float[Tensor, "b k"]:
-    """`smoothing` is spread over yes and no of each class."""
-    return truth.float() * (1 - smoothing) + smoothing / 2
-
-
-def _binary_losses(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
-    """Binary cross entropy per clip, the mean over its classes, in single precision."""
-    return F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=-1)
 
 
 def _draw_box(rng: np.random.Generator, share: float, size: tuple[int, int]) -> _Box:

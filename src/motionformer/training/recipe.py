@@ -126,10 +126,10 @@ class EnginePart:
 
 
 @dataclass(frozen=True)
-class TestPart:
+class _TestPart:
     """The final test: views and crops per video; 0 means those of the model."""
 
-    __test__ = False  # not a pytest class
+    # not `TestPart`, which pytest would collect
     views: int = 0
     crops: int = 0
     split: str = "val"
@@ -146,7 +146,7 @@ class Recipe:
     optimiser: OptimiserPart = field(default_factory=OptimiserPart)
     schedule: SchedulePart = field(default_factory=SchedulePart)
     engine: EnginePart = field(default_factory=EnginePart)
-    test: TestPart = field(default_factory=TestPart)
+    test: _TestPart = field(default_factory=_TestPart)
     global_batch: int = 256  # clips per optimiser step, all devices together
     epochs: int = 35
     label_smoothing: float = 0.2

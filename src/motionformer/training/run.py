@@ -8,14 +8,14 @@ runs/NAME/card.json, .md  the run card, written last
 """
 
 import shutil
-from collections.abc import Sequence
-from contextlib import nullcontext
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from motionformer.data.fingerprints import MAX_FILES
@@ -23,33 +23,24 @@ from motionformer.distributed import is_rank_zero
 from motionformer.errors import MissingVideosError
 from motionformer.inference.metrics import wilson
 from motionformer.logging import logger as log
-from motionformer.logging import show_messages
+from motionformer.logging import show_count, show_messages
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TrainingData, VideoSet
-from motionformer.training.card import describe_environment, describe_model, read_card, write_card
-from motionformer.training.checkpoints import (
-    DISK_IS_FULL,
-    CheckpointCallback,
-    checkpoint_file,
-    discard_after,
-    disk_error,
-    find_checkpoint,
-    is_intact,
-    list_checkpoints,
-    read_notes,
-    step_of,
-)
 from motionformer.training.datamodule import VideoDataModule
-from motionformer.training.logs import Progress, flush_loggers, make_loggers
+from motionformer.training.logs import Progress, make_loggers
 from motionformer.training.model import build_config, build_model
 from motionformer.training.module import TrainingModule
 from motionformer.training.objectives import scoring_for
-from motionformer.training.plan import Plan, make_plan
 from motionformer.training.recipe import Recipe, load_recipe, make_recipe
-from motionformer.training.run_folder import CHECKPOINTS, check_same_data, check_same_recipe, claim_folder
-from motionformer.training.sources import Source, describe_data, num_classes_of, open_sources
-from motionformer.training.trainer import count_processes, interruptible, make_trainer, quiet_lightning
+from motionformer.training.run_folder import (
+    Checkpoint,
+    RunFolder,
+    describe_environment,
+    describe_model,
+)
+from motionformer.training.sources import Source, describe_data, open_sources
+from motionformer.training.trainer import Plan, make_plan, make_trainer, quiet_lightning
 
 
 @dataclass(frozen=True)
@@ -73,6 +64,11 @@ class TrainingResult:
     best: dict[str, int | float] = field(repr=False)
     seconds: float
     card: dict[str, Any] = field(repr=False)
+
+    @property
+    def intervals(self) -> dict[str, dict[str, float]]:
+        """95 % confidence intervals of the accuracies in `kept`."""
+        return _intervals(self.kept, self.card["plan"]["val_clips"])
 
 
 @dataclass(frozen=True)
@@ -136,88 +132,77 @@ def train(
             log.info("%s holds a finished run of this recipe.", recipe.folder)
             return finished
         try:
-            with quiet_lightning(), claim_folder(recipe), interruptible():
+            with quiet_lightning(), RunFolder(recipe.folder).claim(recipe), _interruptible():
                 return _train(recipe, quiet)
         except KeyboardInterrupt:
-            saved = list_checkpoints(recipe.folder / CHECKPOINTS)
-            how = f"resumes after step {step_of(saved[0])}" if saved else "starts again: there is no checkpoint yet"
+            saved = RunFolder(recipe.folder).checkpoints()
+            how = f"resumes after step {saved[0].step}" if saved else "starts again: there is no checkpoint yet"
             log.warning("%s: interrupted. The same command %s.", recipe.folder, how)
             raise
-        except OSError as error:
-            if error.errno not in DISK_IS_FULL:
-                raise
-            raise disk_error(error, recipe.folder) from error
 
 
 def prepare(recipe: Recipe) -> Prepared:
     """Open the data, count the devices, derive the numbers; nothing is built or written."""
     sources = open_sources(recipe)
     names = sources[0].class_names
-    config = build_config(recipe, num_classes_of(names), names, scoring_for(sources[0].labels))
+    count = {task: len(of_task) for task, of_task in names.items()} if isinstance(names, Mapping) else len(names)
+    config = build_config(recipe, count, names, scoring_for(sources[0].labels))
     with quiet_lightning():
-        plan = make_plan(recipe, count_processes(recipe), len(sources[0]), len(sources[1]))
+        plan = make_plan(recipe, len(sources[0]), len(sources[1]))
     return Prepared(plan, sources, config)
 
 
 def find_finished(recipe: Recipe) -> TrainingResult | None:
     """The finished run in the recipe's folder, if there is one of this recipe and its data."""
-    card = read_card(recipe.folder)
+    folder = RunFolder(recipe.folder)
+    card = folder.read_card()
     if card is None:
         return None
-    check_same_recipe(recipe)
+    folder.check_same_recipe(recipe)
     try:
         data = describe_data(open_sources(recipe))
     except MissingVideosError:  # a finished run outlives its videos
         data = None
     if data is not None:
-        check_same_data(recipe.folder, card.get("data", {}), data)
+        folder.check_same_data(card.get("data", {}), data)
     return _result(recipe.folder, card)
 
 
-def validation_intervals(metrics: dict[str, int | float], videos: int) -> dict[str, dict[str, float]]:
-    """95 % confidence intervals of the accuracies of a validation."""
-    accuracies = {name: value for name, value in metrics.items() if name not in ("epoch", "step", "loss", "map")}
-    intervals = {}
-    for name, value in accuracies.items():
-        correct = round(value * videos)
-        low, high = wilson(correct, videos)
-        intervals[name] = {"low": low, "high": high, "correct": correct, "videos": videos}
-    return intervals
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C stays a KeyboardInterrupt: Lightning cleans up, but then exits with code 1 and leaves Ctrl-C ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt from error
 
 
 def _train(recipe: Recipe, quiet: bool) -> TrainingResult:
     prepared = prepare(recipe)
-    plan = prepared.plan
-    saved = recipe.folder / CHECKPOINTS
-    checkpoint = find_checkpoint(saved)
-    steps_done = 0 if checkpoint is None else step_of(checkpoint)
+    plan, folder = prepared.plan, RunFolder(recipe.folder)
+    checkpoint = folder.find_checkpoint()
     data = describe_data(prepared.sources)
     if checkpoint is not None:
-        check_same_data(recipe.folder, read_notes(checkpoint).get("data", {}), data)
+        folder.check_same_data(checkpoint.read_notes().get("data", {}), data)
     if is_rank_zero():
-        discard_after(saved, checkpoint)
-    loggers = make_loggers(recipe, steps_done)
+        folder.discard_after(checkpoint)
     progress = Progress(recipe, plan, quiet=quiet)
-    checkpoints = CheckpointCallback(
-        saved,
-        plan,
-        every=recipe.engine.checkpoint_steps,
-        keep=recipe.engine.keep,
-        keep_best=recipe.keep_epoch == "best",
-        flush=lambda: flush_loggers(loggers),
-    )
     # buffers are copied, not averaged: the random features of a Performer are constants
     average = [EMAWeightAveraging(decay=recipe.ema, use_buffers=False)] if recipe.ema else []
-    callbacks: list[Callback] = [progress, *average, checkpoints]
-    trainer = make_trainer(recipe, plan, loggers, callbacks)
+    loggers = make_loggers(recipe, steps_done=checkpoint.step if checkpoint else 0)
+    trainer = make_trainer(recipe, plan, loggers, [progress, *average])
     model, new = build_model(recipe, prepared.config)
     if recipe.engine.compile:
         model.compile()
     module = TrainingModule(model, recipe, plan, new, data)
     clips = VideoDataModule(recipe, plan, prepared.sources, prepared.config.input)
-    resumed = f", resuming after step {steps_done} from {checkpoint}" if checkpoint else ""
-    log.info("%s: %d steps%s.", recipe.folder, plan.total_steps, resumed)
-    trainer.fit(module, datamodule=clips, ckpt_path=checkpoint, weights_only=True)
+    resumed = f", resuming after step {checkpoint.step} from {checkpoint.file}" if checkpoint else ""
+    log.info("%s: %s%s.", recipe.folder, show_count(plan.total_steps, "step"), resumed)
+    trainer.fit(module, datamodule=clips, ckpt_path=checkpoint.file if checkpoint else None, weights_only=True)
     if not module.history or module.history[-1]["step"] != plan.total_steps:
         trainer.validate(module, datamodule=clips, verbose=False)
     return _finish(recipe, prepared, module, progress.seconds, trainer)
@@ -228,14 +213,14 @@ def _finish(
 ) -> TrainingResult:
     best = module.best_validation
     assert best is not None, "a run ends with a validation"
-    saved = recipe.folder / CHECKPOINTS
+    folder = RunFolder(recipe.folder)
     kept, checkpoint = module.history[-1], None
     if recipe.keep_epoch == "best" and best["step"] != kept["step"]:
-        file = checkpoint_file(saved, int(best["step"]))
-        if not trainer.is_global_zero or is_intact(file):
-            kept, checkpoint = best, file
+        of_best = folder.checkpoint_after(int(best["step"]))
+        if not trainer.is_global_zero or of_best.is_intact():
+            kept, checkpoint = best, of_best
         else:
-            log.warning("%s, of the best epoch, is damaged or missing: the last epoch is kept instead.", file)
+            log.warning("%s, of the best epoch, is damaged or missing: the last epoch is kept instead.", of_best.file)
     card = {
         "recipe": recipe.to_dict(),
         "plan": prepared.plan.to_dict(),
@@ -245,7 +230,7 @@ def _finish(
             "last": module.history[-1],
             "best": best,
             "kept": kept,
-            "confidence": validation_intervals(kept, prepared.plan.val_clips),
+            "confidence": _intervals(kept, prepared.plan.val_clips),
             "history": module.history,
         },
         "failed": {
@@ -267,12 +252,22 @@ def _finish(
                 )
         if learnt.left_out:
             log.warning(
-                "%d training videos have no fingerprint in the model (missing, or more than %s).",
-                *(learnt.left_out, f"{MAX_FILES:,}"),
+                "no fingerprint in the model of %s (missing, or more than %s).",
+                *(show_count(learnt.left_out, "training video"), f"{MAX_FILES:,}"),
             )
-        _save_model(prepared.config, checkpoint or list_checkpoints(saved)[0], recipe.folder / "model", learnt)
-        write_card(recipe.folder, card)
+        _save_model(prepared.config, checkpoint or folder.checkpoints()[0], recipe.folder / "model", learnt)
+        folder.write_card(card)
     return _result(recipe.folder, card)
+
+
+def _intervals(metrics: dict[str, int | float], videos: int) -> dict[str, dict[str, float]]:
+    """95 % confidence intervals of the accuracies among the metrics."""
+    intervals = {}
+    for name in (name for name in metrics if name not in ("epoch", "step", "loss", "map")):
+        correct = round(metrics[name] * videos)
+        low, high = wilson(correct, videos)
+        intervals[name] = {"low": low, "high": high, "correct": correct, "videos": videos}
+    return intervals
 
 
 def _training_data(sources: tuple[Source, Source], start: TrainingData | None, chosen: bool) -> TrainingData:
@@ -294,12 +289,12 @@ def _held_out_overlap(sources: tuple[Source, Source], start: TrainingData | None
     }
 
 
-def _save_model(config: ModelConfig, checkpoint: Path, folder: Path, learnt: TrainingData | None = None) -> None:
+def _save_model(config: ModelConfig, checkpoint: Checkpoint, folder: Path, learnt: TrainingData) -> None:
     """Save the model of a checkpoint: whole where the run's own is sharded, averaged where weights are averaged.
 
     Written aside and renamed, so that a killed run leaves no partial model.
     """
-    weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+    weights = checkpoint.read()["state_dict"]
     model = Motionformer(config)
     model.load_state_dict({name.removeprefix("model."): weight for name, weight in weights.items()})
     model.training_data = learnt

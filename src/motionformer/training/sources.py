@@ -4,9 +4,10 @@
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from dataclasses import asdict
+from typing import Any, Literal, cast
 
 from torch.utils.data import Dataset
 
@@ -33,28 +34,34 @@ from motionformer.video.transforms import (
 Items = Dataset[dict[str, Any]]
 
 
-@runtime_checkable
-class Source(Protocol):
-    """A data set before the model's `InputSpec` is known."""
+class Source(ABC):
+    """A data set before the model's `InputSpec` is known. `how` it was read is a sentence for the user."""
+
+    def __init__(self, data: Annotations | MotionClips) -> None:
+        self.data: Any = data
+        self.class_names: ClassNames = data.class_names
+        self.how: str = data.how
+
+    def __len__(self) -> int:
+        return len(self.data)
 
     @property
-    def class_names(self) -> ClassNames: ...
-    @property
+    @abstractmethod
     def labels(self) -> Sequence[Label]:
         """Of every clip."""
 
-    @property
-    def how(self) -> str:
-        """How the data was read: a sentence for the user."""
-
-    def __len__(self) -> int: ...
+    @abstractmethod
     def fingerprint(self) -> str:
         """The same for the same clips and labels, different otherwise."""
 
+    @abstractmethod
     def video_set(self) -> tuple[VideoSet, int]:
         """Fingerprints that a model keeps of its training data, and the number of videos without one."""
 
+    @abstractmethod
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
+
+    @abstractmethod
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items: ...
 
 
@@ -100,82 +107,53 @@ def describe_data(sources: tuple[Source, Source]) -> dict[str, Any]:
     return {**parts, "classes": classes}
 
 
-def num_classes_of(names: ClassNames) -> int | dict[str, int]:
-    """As `ModelConfig.num_classes` wants it."""
-    return {task: len(of_task) for task, of_task in names.items()} if isinstance(names, Mapping) else len(names)
-
-
-@dataclass(frozen=True)
-class VideoSource:
+class VideoSource(Source):
     """Videos on disk."""
 
-    annotations: Annotations
-
-    @property
-    def class_names(self) -> ClassNames:
-        return self.annotations.class_names
+    data: Annotations
 
     @property
     def labels(self) -> Sequence[Label]:
-        return [record.label for record in self.annotations]
-
-    @property
-    def how(self) -> str:
-        return self.annotations.how
-
-    def __len__(self) -> int:
-        return len(self.annotations)
+        return [record.label for record in self.data]
 
     def fingerprint(self) -> str:
         """Of paths, times, labels and classes; not of the videos' bytes, which would mean reading them all.
 
         Paths are relative to the common folder, so that videos may move.
         """
-        base = os.path.commonpath({r.path.parent.absolute() for r in self.annotations})
-        rows = [[os.path.relpath(r.path, base), r.start, r.end, r.fps, _plain(r.label)] for r in self.annotations]
+        base = os.path.commonpath({r.path.parent.absolute() for r in self.data})
+        rows = [[os.path.relpath(r.path, base), r.start, r.end, r.fps, _plain(r.label)] for r in self.data]
         return _digest([rows, _plain(self.class_names)])
 
     def video_set(self) -> tuple[VideoSet, int]:
-        return video_set(self.annotations.records)
+        return video_set(self.data.records)
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         _check_jitter(recipe, spec)
         transform = _train_transform(recipe.augmentation, spec, self.class_names)
         reader = ClipReader(spec, sampler=train_sampler(spec), transforms=(transform,))
-        return ClipDataset(self.annotations, reader, seed=recipe.seed)
+        return ClipDataset(self.data, reader, seed=recipe.seed)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
         """One clip from the middle of each video, centre crop: deterministic."""
         reader = ClipReader(spec, sampler=middle_sampler(spec), crops=("centre",))
-        return ClipDataset(self.annotations, reader)
+        return ClipDataset(self.data, reader)
 
 
-@dataclass(frozen=True)
-class _MotionSource:
+class _MotionSource(Source):
     """The built-in benchmark. Its clips depend on level, split and index only; `recipe.seed` changes none of them."""
 
-    clips: MotionClips
-
-    @property
-    def class_names(self) -> ClassNames:
-        return self.clips.class_names
+    data: MotionClips
 
     @property
     def labels(self) -> Sequence[Label]:
         return [index % len(self.class_names) for index in range(len(self))]
 
-    @property
-    def how(self) -> str:
-        return self.clips.how
-
-    def __len__(self) -> int:
-        return len(self.clips)
-
     def fingerprint(self) -> str:
-        return _digest([asdict(LEVELS[self.clips.level]), self.clips.split, len(self)])
+        return _digest([asdict(LEVELS[self.data.level]), self.data.split, len(self)])
 
     def video_set(self) -> tuple[VideoSet, int]:
-        made = made_clips(self.clips.level, self.clips.split, self.clips.seed)
+        made = made_clips(self.data.level, self.data.split, self.data.seed)
         return VideoSet.of([(made, (0.0, float(len(self))))]), 0
 
     def training_items(self, recipe: Recipe, spec: InputSpec) -> Items:
@@ -183,11 +161,11 @@ class _MotionSource:
         return self.validation_items(recipe, spec)
 
     def validation_items(self, recipe: Recipe, spec: InputSpec) -> Items:
-        return _MotionItems(self.clips.benchmark(spec), spec)
+        return _MotionItems(self.data.benchmark(spec), spec)
 
 
 class _MotionItems(Dataset[dict[str, Any]]):
-    """Clips of the benchmark as the items that `ClipDataset` gives, scaled as the model's `InputSpec` says."""
+    """Clips of the benchmark as the items that `ClipDataset` gives, scaled for the model's `InputSpec`."""
 
     def __init__(self, benchmark: MotionBenchmark, spec: InputSpec) -> None:
         self.benchmark, self.transform = benchmark, eval_transform(spec)

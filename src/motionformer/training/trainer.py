@@ -1,23 +1,29 @@
-"""Lightning's Trainer as the recipe's `engine` part describes it."""
+"""What follows from a recipe and the devices: the plan of a run, and Lightning's Trainer for it.
+
+`lr = optimiser.lr × global_batch / optimiser.lr_batch`: the learning rate scales with the batch.
+"""
 
 import logging
-import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, cast
 
+import torch
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch import Callback, LightningModule, Trainer, callbacks
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy
 
-from motionformer.distributed import Launcher, find_launcher
-from motionformer.errors import LaunchError, TrainingError
-from motionformer.training.checkpoints import AtomicCheckpointIO
-from motionformer.training.plan import Plan
+from motionformer.distributed import Launcher
+from motionformer.errors import LaunchError, RecipeError, TrainingError
+from motionformer.logging import show_count
 from motionformer.training.recipe import EnginePart, Recipe
+from motionformer.training.run_folder import Checkpoint, RunFolder
 
 _IGNORED_WARNINGS = (
     r".*does not have many workers.*",  # the recipe has the number; on small machines 0 is fastest
@@ -32,21 +38,68 @@ _IGNORED_WARNINGS = (
 )
 
 
-def count_processes(recipe: Recipe) -> int:
-    """The world size: Lightning looks for devices, launchers and schedulers."""
-    return _build(recipe, 1, logger=False, enable_progress_bar=False).world_size
+@dataclass(frozen=True)
+class Plan:
+    """The derived numbers of a run; the run card records them."""
+
+    processes: int
+    clips_at_once: int  # per process
+    accumulation: int  # batches per optimiser step
+    lr: float
+    train_clips: int
+    val_clips: int
+    steps_per_epoch: int
+    total_steps: int
+    warmup_steps: int
+
+    def position(self, step: int) -> tuple[int, int]:
+        """The epoch that follows `step` optimiser steps, and how many of its own steps are done."""
+        return divmod(step, self.steps_per_epoch)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-def make_trainer(recipe: Recipe, plan: Plan, loggers: list[Logger], callbacks: list[Callback]) -> Trainer:
-    """The Trainer of a run."""
-    return _build(
-        recipe,
-        plan.processes,
-        logger=loggers,
-        callbacks=callbacks,
-        enable_progress_bar=False,  # ours is among the callbacks
-        accumulate_grad_batches=plan.accumulation,
+def make_plan(recipe: Recipe, train_clips: int, val_clips: int, processes: int | None = None) -> Plan:
+    """Divide the global batch among the processes, and count steps. An incomplete last batch of an epoch is dropped.
+
+    `processes` is the world size that Lightning finds (devices, launchers, schedulers) [default].
+    """
+    processes = processes or _build(recipe, 1, logger=False).world_size
+    share, rest = divmod(recipe.global_batch, processes)
+    if rest:
+        near = [n * processes for n in (share, share + 1) if n]
+        raise RecipeError(
+            f"recipe {recipe.name!r}: `global_batch` ({recipe.global_batch}) must be divisible by the number of "
+            f"processes ({processes}). Use global_batch={' or '.join(map(str, near))}, or another number of devices "
+            "(engine.devices, engine.nodes)."
+        )
+    limit = min(share, recipe.engine.max_clips or share)
+    clips_at_once = max(part for part in range(1, limit + 1) if share % part == 0)
+    visits = train_clips * recipe.augmentation.repeats
+    steps = visits // recipe.global_batch
+    if steps == 0:
+        raise RecipeError(
+            f"recipe {recipe.name!r}: an epoch ({show_count(visits, 'training clip')}) is less than one global batch "
+            f"of {recipe.global_batch}. Use global_batch={visits} or less, or more clips."
+        )
+    return Plan(
+        processes=processes,
+        clips_at_once=clips_at_once,
+        accumulation=share // clips_at_once,
+        lr=recipe.optimiser.lr * recipe.global_batch / recipe.optimiser.lr_batch,
+        train_clips=train_clips,
+        val_clips=val_clips,
+        steps_per_epoch=steps,
+        total_steps=steps * recipe.epochs,
+        warmup_steps=round(recipe.schedule.warmup * steps),
     )
+
+
+def make_trainer(recipe: Recipe, plan: Plan, loggers: list[Logger], others: list[Callback]) -> Trainer:
+    """The Trainer of a run, with its checkpoints and `others` as callbacks."""
+    called = [*others, _SaveCheckpoints(recipe, plan)]
+    return _build(recipe, plan.processes, logger=loggers, callbacks=called, accumulate_grad_batches=plan.accumulation)
 
 
 @contextmanager
@@ -66,29 +119,60 @@ def quiet_lightning() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C stays a KeyboardInterrupt: Lightning cleans up, but then exits with code 1 and leaves Ctrl-C ignored."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as error:
-        if not isinstance(error.__context__, KeyboardInterrupt):
-            raise
-        signal.signal(signal.SIGINT, before)
-        raise KeyboardInterrupt from error
+class _SaveCheckpoints(callbacks.Checkpoint):
+    """At the end of every epoch, and every `checkpoint_steps` within one, between optimiser steps only; the last `keep`
+    stay, and that of the best validation where it is the one to keep.
+
+    Lightning calls checkpoint callbacks after all others, so averaged weights are those of this step.
+    """
+
+    def __init__(self, recipe: Recipe, plan: Plan) -> None:
+        self.recipe, self.plan, self.folder = recipe, plan, RunFolder(recipe.folder)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step, every = trainer.global_step, self.recipe.engine.checkpoint_steps
+        stepped = (batch_idx + 1) % self.plan.accumulation == 0
+        ends_epoch = step % self.plan.steps_per_epoch == 0  # saved after its validation, below
+        if every and stepped and step % every == 0 and not ends_epoch:
+            self.on_train_epoch_end(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for logger in trainer.loggers:  # these steps will not be logged again
+            logger.save()
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.flush()
+        trainer.save_checkpoint(self.folder.checkpoint_after(trainer.global_step).file)
+        if trainer.is_global_zero:
+            best = cast(Any, pl_module).best_validation if self.recipe.keep_epoch == "best" else None
+            for checkpoint in self.folder.checkpoints()[self.recipe.engine.keep :]:
+                if best is None or checkpoint.step != best["step"]:
+                    checkpoint.remove()
+
+
+class _CheckpointIO(TorchCheckpointIO):
+    """Reads and writes Lightning's checkpoints."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        Checkpoint(Path(path)).write(checkpoint)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Tensors and plain values only: no code in the file is executed."""
+        loaded: dict[str, Any] = torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        return loaded
 
 
 def _build(recipe: Recipe, processes: int, **options: Any) -> Trainer:
     engine = recipe.engine
-    launcher = find_launcher()
+    launcher = Launcher.find()
     devices, nodes = _devices_and_nodes(engine, launcher)
     strategy: Any = engine.strategy
     if strategy == "fsdp":  # `fully_shard`, which also runs on CPUs; checkpoints hold whole weights
         strategy = ModelParallelStrategy(
             data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False
         )
-    plugins: list[Any] = [AtomicCheckpointIO()]
+    plugins: list[Any] = [_CheckpointIO()]
     try:
         if launcher is not None and launcher.name == "SLURM":
             plugins.append(SLURMEnvironment(auto_requeue=False))  # submitting the same command again resumes
@@ -106,6 +190,7 @@ def _build(recipe: Recipe, processes: int, **options: Any) -> Trainer:
             plugins=plugins,
             enable_checkpointing="callbacks" in options,  # else Lightning adds one of its own
             enable_model_summary=False,
+            enable_progress_bar=False,  # ours is among the callbacks
             default_root_dir=recipe.folder,
             **options,
         )

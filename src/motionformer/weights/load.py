@@ -261,7 +261,7 @@ def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
     if is_released_layout(tensors):
         return convert_released(tensors, checkpoint.cfg, num_heads)
     if is_video_model(checkpoint):
-        config = _read_architecture(checkpoint.cfg["architecture"])
+        config = _read_architecture(checkpoint)
         if num_heads not in (None, config.num_heads):
             raise CheckpointError(
                 f"by {CONFIG} the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it is for "
@@ -278,10 +278,10 @@ def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
     )
 
 
-def _read_architecture(values: Any) -> ModelConfig:
+def _read_architecture(checkpoint: Checkpoint) -> ModelConfig:
     """The model that `config.json` describes; an error if it cannot be built, which is tried without memory."""
     try:
-        config = ModelConfig.from_dict(values)
+        config = ModelConfig.from_dict(checkpoint.cfg["architecture"], checkpoint.path.with_name(CONFIG))
         with torch.device("meta"):
             Motionformer(config)
     except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RuntimeError) as error:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis import find_sequences, score_folders
-from motionformer.experiments.davis.score import Scores, Statistics, _summarise, boundary_f, jaccard, score_sequence
+from motionformer.experiments.davis.score import Scores, Statistics, _boundary_f, _summarise, jaccard, score_sequence
 from motionformer.tracking.masks import outline
 
 
@@ -32,15 +32,15 @@ def test_region_of_a_shifted_square(shift: int) -> None:
 
 
 def test_nothing_against_nothing_is_right_and_against_something_wrong() -> None:
-    for measure in (jaccard, boundary_f):
+    for measure in (jaccard, _boundary_f):
         assert measure(EMPTY, EMPTY) == 1.0
         assert measure(EMPTY, square(20, 20)) == measure(square(20, 20), EMPTY) == 0.0
 
 
 def test_a_shift_within_the_tolerance_costs_no_boundary() -> None:
-    assert boundary_f(square(20, 21), square(20, 20)) == 1.0
-    assert boundary_f(square(21, 21), square(20, 20)) < 1.0  # a diagonal step is longer than one pixel
-    assert boundary_f(square(21, 21), square(20, 20), tolerance=0.02) == 1.0
+    assert _boundary_f(square(20, 21), square(20, 20)) == 1.0
+    assert _boundary_f(square(21, 21), square(20, 20)) < 1.0  # a diagonal step is longer than one pixel
+    assert _boundary_f(square(21, 21), square(20, 20), tolerance=0.02) == 1.0
 
 
 def test_boundary_of_a_shift_beyond_the_tolerance_by_hand() -> None:
@@ -50,7 +50,7 @@ def test_boundary_of_a_shift_beyond_the_tolerance_by_hand() -> None:
     found, wanted = outline(square(20, 30)), outline(square(20, 20))
     assert int(found.sum()) == int(wanted.sum()) == 80
     near = loop_share(found, wanted, 1)
-    assert boundary_f(square(20, 30), square(20, 20)) == pytest.approx(near)  # precision and recall are equal
+    assert _boundary_f(square(20, 30), square(20, 20)) == pytest.approx(near)  # precision and recall are equal
     assert near == pytest.approx((11 + 1 + 11 + 1 + 2) / 80)
 
 
@@ -72,7 +72,7 @@ def test_outline_and_discs_equal_loops() -> None:
             precision = loop_share(loop_outline(a), loop_outline(b), radius)
             recall = loop_share(loop_outline(b), loop_outline(a), radius)
             expected = 2 * precision * recall / (precision + recall)
-            assert boundary_f(a, b, tolerance) == pytest.approx(expected, abs=1e-12)
+            assert _boundary_f(a, b, tolerance) == pytest.approx(expected, abs=1e-12)
 
 
 def test_quarters_are_those_of_the_protocol() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from motionformer.errors import AnnotationError
-from motionformer.experiments.lra.examples import in_order
 from motionformer.experiments.lra.listops import (
     _NUMBER,
     _OPERATORS,
@@ -115,7 +114,8 @@ def test_pairs_are_the_published_form() -> None:
 
 
 def test_several_processes_keep_the_order() -> None:
-    assert list(in_order(abs, 50, 2)) == list(in_order(abs, 50, 1)) == list(range(50))
+    made = ListOps("val", 50)
+    assert list(made.in_order(abs, 2)) == list(made.in_order(abs, 1)) == list(range(50))
 
 
 def test_written_files_hold_what_is_made(tmp_path: Path) -> None:

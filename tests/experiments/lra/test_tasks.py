@@ -8,16 +8,21 @@ import pytest
 import torch
 
 from motionformer.errors import AnnotationError
-from motionformer.experiments.lra.examples import Example, Splits, collate, hold_out, spread, training_batches
-from motionformer.experiments.lra.tasks import (
+from motionformer.experiments.lra.examples import (
     _AAN_FILES,
     _RECORD,
+    Example,
+    Splits,
     _grey,
-    _read_aan,
+    _hold_out,
     _read_batch,
-    _read_cifar,
-    _read_imdb,
     _read_pairs,
+    collate,
+    read_image,
+    read_retrieval,
+    read_text,
+    spread,
+    training_batches,
 )
 
 
@@ -34,7 +39,7 @@ def test_cifar_records(tmp_path: Path) -> None:
     records[:, 0] = np.arange(20) % 10
     records.tofile(tmp_path / "data_batch_1.bin")
     records[:3].tofile(tmp_path / "test_batch.bin")
-    splits = _read_cifar(tmp_path)
+    splits = read_image(tmp_path)
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [18, 2, 3]
     assert [splits.dev[i].label for i in range(2)] == [9, 9]
     assert splits.train[9].label == 0  # place 9 was set aside, place 10 follows
@@ -44,7 +49,7 @@ def test_cifar_records(tmp_path: Path) -> None:
 
 def test_broken_cifar(tmp_path: Path) -> None:
     with pytest.raises(AnnotationError, match="data_batch"):
-        _read_cifar(tmp_path)
+        read_image(tmp_path)
     file = tmp_path / "data_batch_1.bin"
     file.write_bytes(bytes(_RECORD + 5))
     with pytest.raises(AnnotationError, match="no multiple of 3,073"):
@@ -59,14 +64,14 @@ def test_too_few_to_set_some_aside(tmp_path: Path) -> None:
     for name in ("data_batch_1.bin", "test_batch.bin"):
         records.tofile(tmp_path / name)
     with pytest.raises(AnnotationError, match="gives 9 training, 0 development and 9 test examples") as caught:
-        _read_cifar(tmp_path)
+        read_image(tmp_path)
     assert caught.value.file == tmp_path
     assert "ten or more" in str(caught.value)
     for part in ("train/neg", "train/pos", "test/neg", "test/pos"):
         (tmp_path / part).mkdir(parents=True)
         (tmp_path / part / "0_1.txt").write_text("good")
     with pytest.raises(AnnotationError, match="gives 2 training, 0 development and 2 test examples"):
-        _read_imdb(tmp_path)
+        read_text(tmp_path)
 
 
 def test_no_split_is_empty() -> None:
@@ -83,23 +88,23 @@ def test_reviews(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             for i in range(count):
                 (folder / f"{i}_3.txt").write_bytes(f"{part} {name} {i} é".encode())
-    splits = _read_imdb(tmp_path, length=14)
+    splits = read_text(tmp_path, length=14)
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [18, 2, 4]
     assert {splits.dev[i].label for i in range(2)} == {0, 1}
     text = bytes((splits.test[2].texts[0] - 1).astype(np.uint8))
     assert text == "test pos 0 é".encode()[:14]
     (tmp_path / "aclImdb/train/neg/3_3.txt").write_bytes(b"")
     with pytest.raises(AnnotationError, match="is empty"):
-        _read_imdb(tmp_path)
+        read_text(tmp_path)
     with pytest.raises(AnnotationError, match="layout of aclImdb"):
-        _read_imdb(tmp_path / "aclImdb" / "train")
+        read_text(tmp_path / "aclImdb" / "train")
 
 
 def test_pairs_of_papers(tmp_path: Path) -> None:
     lines = '"1.0"\t"P1"\t"P2"\t"first text"\t"other"\n0\tP3\tP4\tabc\tde\n'
     for name in _AAN_FILES:
         (tmp_path / name).write_text(lines)
-    splits = _read_aan(tmp_path, length=5)
+    splits = read_retrieval(tmp_path, length=5)
     example = splits.dev[0]
     assert example.label == 1
     assert [bytes((text - 1).astype(np.uint8)) for text in example.texts] == [b"first", b"other"]
@@ -121,7 +126,7 @@ def test_a_wrong_pair_is_named(tmp_path: Path, line: str, reason: str) -> None:
 
 
 def test_held_out_places_are_disjoint_and_complete() -> None:
-    kept, aside = hold_out(57)
+    kept, aside = _hold_out(57)
     assert sorted(kept + aside) == list(range(57))
     assert len(aside) == 5
 
@@ -141,10 +146,10 @@ def test_training_order_is_complete_in_a_pass_and_can_be_entered_anywhere(tmp_pa
 
 
 def test_the_real_files(shared: Path) -> None:
-    cifar = _read_cifar(shared / "data/lra")
+    cifar = read_image(shared / "data/lra")
     assert [len(part) for part in (cifar.train, cifar.dev, cifar.test)] == [9000, 1000, 2000]
     assert cifar.train[0].label == 6  # the first picture of CIFAR-10 is a frog
-    imdb = _read_imdb(shared / "data/lra")
+    imdb = read_text(shared / "data/lra")
     assert [len(part) for part in (imdb.train, imdb.dev, imdb.test)] == [900, 100, 500]
     assert sum(imdb.dev[i].label for i in range(100)) == 50
     assert max(len(imdb.train[i].texts[0]) for i in range(900)) == 4000

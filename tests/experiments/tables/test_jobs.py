@@ -10,9 +10,9 @@ import torch
 
 from motionformer.data.motion import write_videos
 from motionformer.errors import RecipeError, TrainingError
-from motionformer.experiments.tables import EXPERIMENTS, Experiment, Row
-from motionformer.experiments.tables.jobs import choose_rows, make_recipe, plan_jobs
-from motionformer.experiments.tables.outcome import Outcome, Request
+from motionformer.experiments.tables import EXPERIMENTS, Experiment, Request, Row
+from motionformer.experiments.tables.jobs import _choose_rows, _make_recipe, _plan_jobs
+from motionformer.experiments.tables.outcome import Outcome
 from motionformer.experiments.tables.studies import _STUDIES, run_experiment
 from motionformer.training.model import build_config
 
@@ -21,7 +21,7 @@ SMALL = ("data.train_clips=16", "data.val_clips=8", "data.workers=0", "epochs=1"
 
 def test_tables_share_runs(tmp_path: Path) -> None:
     request = Request(tmp_path, seeds=2)
-    of = {name: {job.folder for job in plan_jobs(EXPERIMENTS[name].cpu, request)} for name in ("t4", "a1")}
+    of = {name: {job.folder for job in _plan_jobs(EXPERIMENTS[name].cpu, request)} for name in ("t4", "a1")}
     assert len(of["t4"]) == 10
     assert len(of["t4"] & of["a1"]) == 6  # joint, divided, trajectory
 
@@ -37,7 +37,7 @@ def test_data_are_called_by_their_name(tmp_path: Path) -> None:
         "gestures.v2": "gestures.v2",
         "list.csv": "list",
     }
-    assert len({plan_jobs(EXPERIMENTS["t4"].cpu[:1], request)[0].folder for request in named.values()}) == 4
+    assert len({_plan_jobs(EXPERIMENTS["t4"].cpu[:1], request)[0].folder for request in named.values()}) == 4
 
 
 def test_an_experiment_runs_is_collected_and_goes_on(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_an_experiment_runs_is_collected_and_goes_on(tmp_path: Path) -> None:
     assert {line.videos for line in outcome.lines} == {8}
     assert len(told) == 4
     assert run_experiment(experiment, replace(request, train=False)) == outcome
-    assert Outcome.from_dict(outcome.to_dict()) == outcome
+    assert Outcome.read(outcome.write(tmp_path)[0]) == outcome
     with pytest.raises(TrainingError, match=r"holds a run of another recipe: optimiser\.lr"):  # not under its name
         run_experiment(experiment, replace(request, changes=(*request.changes, "optimiser.lr=1e-9"), train=False))
     shutil.rmtree(tmp_path / "runs/motion-easy-joint/seed-0")
@@ -70,9 +70,9 @@ def test_an_experiment_runs_is_collected_and_goes_on(tmp_path: Path) -> None:
 
 def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="it has joint, divided, trajectory"):
-        choose_rows(EXPERIMENTS["t4"], Request(tmp_path, rows="nothing"))
+        _choose_rows(EXPERIMENTS["t4"], Request(tmp_path, rows="nothing"))
     with pytest.raises(RecipeError, match="--scale paper"):
-        choose_rows(EXPERIMENTS["t7"], Request(tmp_path))
+        _choose_rows(EXPERIMENTS["t7"], Request(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["t4", "t3m", "t5", "a3", "a4", "a5", "a6"])
@@ -112,9 +112,9 @@ def test_a_table_on_a_folder_of_videos(videos: Path, tmp_path: Path) -> None:
     request = Request(tmp_path, data=videos, seeds=1, changes=("data.workers=0",))
 
     def changed(name: str) -> list[dict[str, object]]:
-        recipes = [make_recipe(job) for job in plan_jobs(EXPERIMENTS[name].cpu, request)]
+        recipes = [_make_recipe(job) for job in _plan_jobs(EXPERIMENTS[name].cpu, request)]
         configs = [build_config(recipe, 8).to_dict() for recipe in recipes]
-        base = build_config(make_recipe(plan_jobs([EXPERIMENTS["t4"].cpu[2]], request)[0]), 8).to_dict()
+        base = build_config(_make_recipe(_plan_jobs([EXPERIMENTS["t4"].cpu[2]], request)[0]), 8).to_dict()
         return [{key: value for key, value in config.items() if value != base[key]} for config in configs]
 
     assert changed("t4") == [
@@ -135,9 +135,9 @@ def test_tables_share_runs_on_a_folder_of_videos(videos: Path, tmp_path: Path) -
     request = Request(tmp_path, data=videos, seeds=1)
     seen: dict[Path, tuple[str, object]] = {}
     for name in ("t2", "t3a", "t4", "a2", "a3"):
-        for job in plan_jobs(EXPERIMENTS[name].cpu, request):
-            label, recipe = seen.setdefault(job.folder, (job.row.label, make_recipe(job)))
-            assert make_recipe(job) == recipe, f"{job.row.label} and {label} share {job.folder}"
+        for job in _plan_jobs(EXPERIMENTS[name].cpu, request):
+            label, recipe = seen.setdefault(job.folder, (job.row.label, _make_recipe(job)))
+            assert _make_recipe(job) == recipe, f"{job.row.label} and {label} share {job.folder}"
     assert len(seen) == 5 + 4 + 3 + 1  # t4; t2 beside it; t3a; one frame
 
 

@@ -7,16 +7,7 @@ import pytest
 
 from motionformer.errors import RecipeError
 from motionformer.experiments.tables import EXPERIMENTS
-from motionformer.experiments.tables.outcome import Line, Outcome, read_outcome
-from motionformer.experiments.tables.report import (
-    _make_page,
-    _to_card,
-    draw,
-    read_outcomes,
-    to_markdown,
-    write_outcome,
-    write_page,
-)
+from motionformer.experiments.tables.outcome import Line, Outcome, _make_page, read_outcomes, write_page
 
 SEEDS = Outcome("t4", "cpu", "a command", "2 steps", (Line("a", (50.0, 70.0), 3.0), Line("b", (10.0,), 3.0)))
 GROUPS = Outcome(
@@ -25,7 +16,7 @@ GROUPS = Outcome(
 
 
 def test_the_table_shows_every_seed() -> None:
-    assert to_markdown(SEEDS).splitlines() == [
+    assert SEEDS.to_markdown().splitlines() == [
         "| top-1, % | mean | ± s.d. | seed 0 | seed 1 | seconds |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
         "| a | 60.0 | 14.1 | 50.0 | 70.0 | 3 |",
@@ -35,7 +26,7 @@ def test_the_table_shows_every_seed() -> None:
 
 def test_a_seed_stands_in_its_own_column() -> None:
     lines = (Line("a", (50.0, 70.0)), Line("b", (10.0,), seeds=(1,)))
-    assert to_markdown(Outcome("t4", "cpu", "", "", lines)).splitlines()[2:] == [
+    assert Outcome("t4", "cpu", "", "", lines).to_markdown().splitlines()[2:] == [
         "| a | 60.0 | 14.1 | 50.0 | 70.0 |",
         "| b | 10.0 |  |  | 10.0 |",
     ]
@@ -48,7 +39,7 @@ def test_figures_of_a_row_have_the_same_digits() -> None:
 
 
 def test_groups_are_tables_of_their_own() -> None:
-    assert to_markdown(GROUPS).splitlines() == [
+    assert GROUPS.to_markdown().splitlines() == [
         "| G | paper | here |",
         "| --- | ---: | ---: |",
         "| x | 1.2 | 1.25 |",
@@ -60,35 +51,35 @@ def test_groups_are_tables_of_their_own() -> None:
 
 
 def test_the_card_says_what_was_run_and_what_the_original_needs() -> None:
-    card = _to_card(EXPERIMENTS["t4"], SEEDS)
+    card = SEEDS._to_card()
     assert "`a command`" in card
     assert "What was run: 2 steps" in card
     assert "The original needs: K400, SSv2" in card
 
 
 def test_pictures_have_a_panel_for_each_group_and_lines_for_points() -> None:
-    (bars,) = draw(EXPERIMENTS["t4"], SEEDS).axes
+    (bars,) = SEEDS.draw().axes
     assert bars.get_xlabel().endswith("\ndots: seeds")
     line = SEEDS.lines[0]
     assert bars.get_yticklabels()[0].get_text() == f"{line.label}   {line.show(line.mean)}"
-    assert [axes.get_xlabel() for axes in draw(EXPERIMENTS["a5"], GROUPS).axes] == ["G\ndiamonds: paper", "GB"]
+    assert [axes.get_xlabel() for axes in GROUPS.draw().axes] == ["G\ndiamonds: paper", "GB"]
     points = [Line(f"{group} {x}", (40.0 + x,), group=group, x=x) for group in "ab" for x in (1.0, 2.0)]
-    (curves,) = draw(EXPERIMENTS["a1"], Outcome("a1", "cpu", "c", "", tuple(points))).axes
+    (curves,) = Outcome("a1", "cpu", "c", "", tuple(points)).draw().axes
     assert [text.get_text() for text in curves.get_legend().get_texts()] == ["a", "b"]
 
 
 def test_files_are_named_after_experiment_scale_and_data(tmp_path: Path) -> None:
     outcome = Outcome("t4", "cpu", "c", "", SEEDS.lines, data="gestures")
-    files = write_outcome(EXPERIMENTS["t4"], outcome, tmp_path)
+    files = outcome.write(tmp_path)
     assert [file.name for file in files] == [f"t4-cpu-gestures.{end}" for end in ("json", "md", "png")]
-    assert read_outcome(files[0]) == outcome
+    assert Outcome.read(files[0]) == outcome
     assert json.loads(files[0].read_text())["lines"][0]["values"] == [50.0, 70.0]
 
 
 def test_a_single_accuracy_has_an_interval_and_several_have_their_spread() -> None:
     one = Outcome("t4", "cpu", "c", "", (Line("a", (75.0,), videos=40),))
-    assert "| a | 75.0 (95 % CI 59.8–85.8, 40 clips) |" in to_markdown(one)
-    assert "CI" not in to_markdown(Outcome("t4", "cpu", "c", "", (Line("a", (75.0, 80.0), videos=40),)))
+    assert "| a | 75.0 (95 % CI 59.8–85.8, 40 clips) |" in one.to_markdown()
+    assert "CI" not in Outcome("t4", "cpu", "c", "", (Line("a", (75.0, 80.0), videos=40),)).to_markdown()
     assert Line("a", (1.5,)).interval == ""
 
 

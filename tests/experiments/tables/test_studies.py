@@ -14,10 +14,9 @@ from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import CheckpointError, RecipeError
 from motionformer.experiments.davis import Sequence, find_sequences
 from motionformer.experiments.davis import evaluate as davis_evaluate
-from motionformer.experiments.tables import EXPERIMENTS
+from motionformer.experiments.tables import EXPERIMENTS, Request
 from motionformer.experiments.tables.davis import _make_discs
-from motionformer.experiments.tables.outcome import Line, Outcome, Request, by_group
-from motionformer.experiments.tables.report import read_outcomes, write_outcome
+from motionformer.experiments.tables.outcome import Line, Outcome, read_outcomes
 from motionformer.experiments.tables.studies import run_experiment
 from motionformer.inference import evaluate, open_source
 from motionformer.models import create_model
@@ -64,16 +63,16 @@ def test_a3_a_better_trajectory_model_is_a_gain(tmp_path: Path, monkeypatch: pyt
     trained = load_model("motion-tiny")
     models = {"trajectory": trained, "joint": create_model("joint-tiny", labels=trained.config.labels)}
     source = open_source("motion:easy:32", trained.config.input)
-    monkeypatch.setattr("motionformer.experiments.tables.studies.train_jobs", lambda jobs, request: None)
+    monkeypatch.setattr("motionformer.experiments.tables.jobs._train_jobs", lambda jobs, request: None)
     monkeypatch.setattr(
-        "motionformer.experiments.tables.studies.score",
+        "motionformer.experiments.tables.jobs._score",
         lambda job: evaluate(models[job.row.label], source, name=job.row.label, show_progress=False),
     )
     assert run("a3", tmp_path).lines[0].mean > 50
 
 
 def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motionformer.experiments.tables.studies._CLIPS", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.jobs._CLIPS", 8)
     outcome = run("a4", tmp_path, *SMALL, "engine.devices=1", rows="t")  # trajectory, joint
     each = ("", ", untrained", ", mean of the map")
     wanted = [f"{scheme}{of}" for scheme in ("trajectory", "joint") for of in each]
@@ -89,10 +88,10 @@ def test_a4_draws_maps_and_measures_paths(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a5_counts_as_published(tmp_path: Path) -> None:
-    groups = by_group(run("a5", tmp_path, rows="joint-base"))
+    groups = run("a5", tmp_path, rows="joint-base").groups
     literal = groups["G multiply-adds, the paper's equations"][0]
     assert f"{literal.mean:.1f}" == literal.paper == "180.6"
-    encoders = by_group(run("a5", tmp_path, rows="orthoformer-64"))["ListOps encoder, 2,048 tokens: G multiply-adds"]
+    encoders = run("a5", tmp_path, rows="orthoformer-64").groups["ListOps encoder, 2,048 tokens: G multiply-adds"]
     assert f"{encoders[0].mean:.2f}" == encoders[0].paper == "0.24"
     with pytest.raises(RecipeError, match="nothing to change"):
         run("a5", tmp_path, "steps=3")
@@ -116,7 +115,7 @@ def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     save_file(timm_weights(), weights)
     changes = (f"weights={weights}", "middle=96", "full=128")
     outcome = run("a6", tmp_path, *changes, rows="px")
-    found = {group: {line.label: line.mean for line in lines} for group, lines in by_group(outcome).items()}
+    found = {group: {line.label: line.mean for line in lines} for group, lines in outcome.groups.items()}
     assert list(found) == ["J&F", "J", "F"]
     assert list(found["J"]) == [
         "motionformer-tiny, random weights, 128 px",
@@ -269,7 +268,7 @@ def test_collecting_trains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a4_collects_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and seeds without a finished run are left out; a run that was killed is not read."""
-    monkeypatch.setattr("motionformer.experiments.tables.studies._CLIPS", 8)
+    monkeypatch.setattr("motionformer.experiments.tables.jobs._CLIPS", 8)
     folder = tmp_path / "runs/motion-easy/seed-1"
     load_model("motion-tiny").save_pretrained(folder / "model")
     (folder / "card.json").write_text("{}")
@@ -315,7 +314,7 @@ def test_a3_needs_both_rows(tmp_path: Path) -> None:
 
 
 def test_rows_do_not_replace_the_whole_table(tmp_path: Path) -> None:
-    write_outcome(EXPERIMENTS["a5"], Outcome("a5", "cpu", "c", "", (Line("x", (1.0,)),)), tmp_path)
+    Outcome("a5", "cpu", "c", "", (Line("x", (1.0,)),)).write(tmp_path)
     whole = {file: file.read_bytes() for file in tmp_path.iterdir()}
     command = ["reproduce", "a5", "--output", str(tmp_path), "--rows", "orthoformer-64"]
     assert CliRunner().invoke(app, command).exit_code == 0

@@ -28,7 +28,7 @@ def jaccard(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"]) -> float
 _TOLERANCE = 0.008
 
 
-def boundary_f(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"], tolerance: float = _TOLERANCE) -> float:
+def _boundary_f(predicted: Bool[Tensor, "H W"], truth: Bool[Tensor, "H W"], tolerance: float = _TOLERANCE) -> float:
     """F, the boundary measure: the harmonic mean of precision and recall of outline pixels (Martin et al., 2004).
 
     A pixel is right if the other outline comes within `tolerance`, a share of the diagonal rounded up to whole pixels.
@@ -43,7 +43,7 @@ def _share_near(outline: Bool[Tensor, "H W"], other: Bool[Tensor, "H W"], radius
     """The share of `outline` with a pixel of `other` within `radius`; an outline without pixels is all right.
 
     The same as covering `other` with discs, for the outline's pixels only, which are few: a disc is a stack of
-    stretches of rows, and running sums say whether a stretch holds a pixel.
+    stretches of rows, and running sums show whether a stretch holds a pixel.
     """
     y, x = outline.nonzero(as_tuple=True)
     if len(y) == 0:
@@ -67,6 +67,10 @@ class Statistics:
     decay: float
     """The mean of the first quarter less that of the last: what is lost on the way."""
 
+    @classmethod
+    def average(cls, each: Sequence["Statistics"]) -> "Statistics":
+        return cls(*(_mean([getattr(one, name) for one in each]) for name in ("mean", "recall", "decay")))
+
 
 @dataclass(frozen=True)
 class ObjectScore:
@@ -85,11 +89,11 @@ class Scores:
 
     @property
     def J(self) -> Statistics:  # noqa: N802, the measure's name
-        return _average([score.J for score in self.objects])
+        return Statistics.average([score.J for score in self.objects])
 
     @property
     def F(self) -> Statistics:  # noqa: N802
-        return _average([score.F for score in self.objects])
+        return Statistics.average([score.F for score in self.objects])
 
     @property
     def J_and_F(self) -> float:  # noqa: N802
@@ -129,7 +133,7 @@ def score_sequence(
         _check_pair(name, index, pred, mask, list(region))
         for number in region:
             region[number].append(jaccard(pred == number, mask == number))
-            contour[number].append(boundary_f(pred == number, mask == number))
+            contour[number].append(_boundary_f(pred == number, mask == number))
     if any(len(values) < 3 for values in region.values()):
         raise MaskError(f"{name}: a sequence is scored without its first and last frame, so it needs three or more.")
     return [
@@ -167,12 +171,6 @@ def _check_pair(name: str, index: int, pred: Tensor, mask: Tensor, known: list[i
             f"{name}, frame {index}: the prediction shows object {', '.join(map(str, unknown))}; the first true mask "
             f"has {', '.join(map(str, known))}. To compare them as one object, use --single-object."
         )
-
-
-def _average(each: Sequence[Statistics]) -> Statistics:
-    return Statistics(
-        _mean([one.mean for one in each]), _mean([one.recall for one in each]), _mean([one.decay for one in each])
-    )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,15 +1,29 @@
-"""Examples of every task in one form: one or two sequences of token numbers and a class.
+"""Tasks and their examples, all in one form: one or two sequences of token numbers and a class; the readers of those
+tasks that are not made here.
 
 Number 0 is padding and nothing else, in every task. A batch is padded to its own longest sequence: what is padding is
 masked everywhere, so the length it is padded to changes no result.
+
+Text is the Large Movie Review data set, read byte by byte: is the review positive? `train/{neg,pos}` and
+`test/{neg,pos}` hold one file per review. The published comparison chose its checkpoints on the test set; here one
+training review in ten, by name, is set aside for it, so that the test set is seen once.
+
+Retrieval: do two papers of the ACL Anthology cite each other? Both are read byte by byte, 4,000 bytes each, from
+`new_aan_pairs.{train,eval,test}.tsv` as distributed: each line label, two paper numbers, two texts.
+
+Image is CIFAR-10 from its own binary files, grey, the 1,024 pixels of a picture in a row. A record is a byte of label
+and 3 × 1,024 bytes of red, green and blue. Of each ten training pictures the last is set aside for development (5,000
+of 50,000, as published; which ones is our choice).
 """
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,6 +34,7 @@ from torch import Tensor
 from motionformer.errors import AnnotationError
 
 Tokens = NDArray[np.int16]
+_T = TypeVar("_T")
 
 
 class Example(NamedTuple):
@@ -38,9 +53,46 @@ class Examples(Protocol):
     def __getitem__(self, index: int, /) -> Example: ...
 
 
+class MadeExamples(ABC):
+    """Examples that are generated on demand: item i depends on the seed, the split and i only."""
+
+    sizes: ClassVar[Mapping[str, int]]
+    """As published: examples of each split."""
+
+    def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
+        if split not in self.sizes:
+            raise ValueError(f"split is one of {', '.join(self.sizes)}; not {split!r}.")
+        self.split, self.seed = split, seed
+        self.count = self.sizes[split] if count is None else count
+
+    def __len__(self) -> int:
+        return self.count
+
+    @abstractmethod
+    def __getitem__(self, index: int, /) -> Example: ...
+
+    @property
+    def recipe(self) -> str:
+        """Everything that the examples depend on, their number included."""
+        return f"{self.count} made, {self.split}, seed {self.seed}"
+
+    def check_index(self, index: int) -> None:
+        """An `IndexError` ends a `for` loop over made examples, so there must be one."""
+        if not 0 <= index < self.count:
+            raise IndexError(f"example {index} of {self.count}.")
+
+    def in_order(self, make: Callable[[int], _T], workers: int) -> Iterator[_T]:
+        """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
+        if workers == 1:
+            yield from map(make, range(self.count))
+            return
+        with get_context("spawn").Pool(workers) as pool:
+            yield from pool.imap(make, range(self.count), chunksize=16)
+
+
 @dataclass(frozen=True)
 class Batch:
-    """`w` sequences an example (1, or 2 for Retrieval), padded; `mask` is True for real tokens."""
+    """`w` sequences per example (1, or 2 for Retrieval), padded; `mask` is True for real tokens."""
 
     tokens: Int64[Tensor, "b w n"]
     mask: Bool[Tensor, "b w n"]
@@ -80,6 +132,27 @@ class Splits:
             )
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a task is, and batch, steps and warm-up steps of its training."""
+
+    name: str
+    length: int
+    vocabulary: int
+    num_classes: int
+    batch: int
+    steps: int
+    warmup: int
+    read: Callable[[Path], Splits]
+    make: Callable[[int], Splits] | None = None
+    """The splits from a seed, for tasks that are generated."""
+    num_texts: int = 1
+
+    def warmup_of(self, steps: int) -> int:
+        """Warm-up steps of a run of another length: the same share."""
+        return max(1, round(self.warmup / self.steps * steps))
+
+
 def collate(examples: Sequence[Example]) -> Batch:
     """Examples as one padded batch."""
     longest = max(1, *(len(text) for example in examples for text in example.texts))
@@ -111,7 +184,7 @@ def every_batch(examples: Examples, batch: int) -> Iterator[Batch]:
         yield collate([examples[i] for i in range(start, min(start + batch, len(examples)))])
 
 
-def hold_out(count: int, every: int = 10) -> tuple[list[int], list[int]]:
+def _hold_out(count: int, every: int = 10) -> tuple[list[int], list[int]]:
     """Places of `count` training examples: those that stay, and one in `every` set aside for development."""
     return [i for i in range(count) if i % every != every - 1], list(range(every - 1, count, every))
 
@@ -135,7 +208,7 @@ def spread(examples: Examples, count: int) -> Examples:
     return Picked(examples, [i * len(examples) // count for i in range(count)])
 
 
-def as_bytes(text: bytes, length: int) -> Tokens:
+def _as_bytes(text: bytes, length: int) -> Tokens:
     """The first `length` bytes, each one higher than it is: 0 is padding."""
     return np.frombuffer(text[:length], np.uint8).astype(np.int16) + 1
 
@@ -144,18 +217,9 @@ _HASHED = 64
 """Examples of a split that are hashed, from the first to the last at equal distances."""
 
 
-@runtime_checkable
-class _Generated(Protocol):
-    """Examples that are generated on demand."""
-
-    @property
-    def recipe(self) -> str:
-        """Everything that the examples depend on, their number included."""
-
-
 def fingerprint(splits: Splits) -> dict[str, str]:
     parts = {"train data": splits.train, "dev data": splits.dev, "test data": splits.test}
-    return {name: part.recipe if isinstance(part, _Generated) else _hash(part) for name, part in parts.items()}
+    return {name: part.recipe if isinstance(part, MadeExamples) else _hash(part) for name, part in parts.items()}
 
 
 def _hash(examples: Examples) -> str:
@@ -168,26 +232,101 @@ def _hash(examples: Examples) -> str:
     return f"{len(examples)} examples ({digest.hexdigest()[:12]})"
 
 
-_T = TypeVar("_T")
+_AAN_FILES = ("new_aan_pairs.train.tsv", "new_aan_pairs.eval.tsv", "new_aan_pairs.test.tsv")
+_AAN_LABEL = re.compile(r"[01](\.0)?")
 
 
-def in_order(make: Callable[[int], _T], count: int, workers: int) -> Iterator[_T]:
-    """`make(0)` … `make(count − 1)`. The result does not depend on the number of workers."""
-    if workers == 1:
-        yield from map(make, range(count))
-        return
-    with get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap(make, range(count), chunksize=16)
+def read_retrieval(folder: Path, length: int = 4000) -> Splits:
+    """The three files of a folder; `eval` is the development split."""
+    return Splits(*(_read_pairs(folder / name, length) for name in _AAN_FILES), folder=folder)
 
 
-def count_examples(split: str, count: int | None, sizes: Mapping[str, int]) -> int:
-    """`count`, or the size of the split where it is None."""
-    if split not in sizes:
-        raise ValueError(f"split is one of {', '.join(sizes)}; not {split!r}.")
-    return sizes[split] if count is None else count
+def _read_pairs(file: Path, length: int = 4000) -> list[Example]:
+    if not file.is_file():
+        raise AnnotationError(f"there is no such file; expected {', '.join(_AAN_FILES)}", file)
+    examples = []
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.rstrip(b"\r\n").split(b"\t")
+            if len(fields) != 5:
+                raise AnnotationError(
+                    f"has {len(fields)} fields; expected 5: label, number, number, text, text", file, number
+                )
+            label = _unquote(fields[0]).decode("utf-8", "replace")
+            if not _AAN_LABEL.fullmatch(label):
+                raise AnnotationError(f"the label is 0 or 1, not {label!r}", file, number)
+            texts = [_unquote(field) for field in fields[3:]]
+            if not all(texts):
+                raise AnnotationError("one of the two texts is empty", file, number)
+            first, second = (_as_bytes(text, length) for text in texts)
+            examples.append(Example((first, second), int(label[0])))
+    if not examples:
+        raise AnnotationError("holds no pair", file)
+    return examples
 
 
-def check_index(index: int, count: int) -> None:
-    """An `IndexError` ends a `for` loop over made examples, so there must be one."""
-    if not 0 <= index < count:
-        raise IndexError(f"example {index} of {count}.")
+def _unquote(field: bytes) -> bytes:
+    return field[1:-1] if len(field) > 1 and field[:1] == field[-1:] == b'"' else field
+
+
+_REVIEWS = ("neg", "pos")
+
+
+def read_text(folder: Path, length: int = 4000) -> Splits:
+    """Reviews of a folder, or of `aclImdb` in it, cut after `length` bytes."""
+    inner = folder / "aclImdb"
+    folder = inner if inner.is_dir() else folder
+    train = _read_reviews(folder / "train", length)
+    kept, aside = _hold_out(len(train))
+    return Splits(Picked(train, kept), Picked(train, aside), _read_reviews(folder / "test", length), folder=folder)
+
+
+def _read_reviews(folder: Path, length: int) -> list[Example]:
+    examples = []
+    for label, name in enumerate(_REVIEWS):
+        files = sorted((folder / name).glob("*.txt"), key=lambda file: (len(file.stem), file.stem))
+        if not files:
+            raise AnnotationError("holds no review (*.txt): the layout of aclImdb is expected", folder / name)
+        for file in files:
+            text = file.read_bytes()
+            if not text:
+                raise AnnotationError("is empty", file)
+            examples.append(Example((_as_bytes(text, length),), label))
+    return examples
+
+
+_PIXELS = 32 * 32
+_RECORD = 1 + 3 * _PIXELS
+_BRIGHTNESS = np.array((0.2989, 0.5870, 0.1140))
+"""Brightness of red, green and blue (ITU-R 601)."""
+
+
+def read_image(folder: Path) -> Splits:
+    """`data_batch_*.bin` and `test_batch.bin` of a folder, or of `cifar-10-batches-bin` in it."""
+    inner = folder / "cifar-10-batches-bin"
+    folder = inner if inner.is_dir() else folder
+    files = sorted(folder.glob("data_batch_*.bin"))
+    if not files:
+        raise AnnotationError("holds no data_batch_*.bin: CIFAR-10's binary version is expected", folder)
+    train = [example for file in files for example in _read_batch(file)]
+    kept, aside = _hold_out(len(train))
+    return Splits(Picked(train, kept), Picked(train, aside), _read_batch(folder / "test_batch.bin"), folder=folder)
+
+
+def _read_batch(file: Path) -> list[Example]:
+    if not file.is_file():
+        raise AnnotationError("there is no such file", file)
+    data = np.fromfile(file, np.uint8)
+    if data.size == 0 or data.size % _RECORD:
+        raise AnnotationError(f"has {data.size:,} bytes, no multiple of {_RECORD:,}: cut or another format", file)
+    records = data.reshape(-1, _RECORD)
+    wrong = np.flatnonzero(records[:, 0] > 9)
+    if wrong.size:
+        raise AnnotationError(f"picture {wrong[0]} has label {records[wrong[0], 0]}; CIFAR-10 has 0 to 9", file)
+    return [Example((_grey(record[1:]),), int(record[0])) for record in records]
+
+
+def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.int16]:
+    """3 × 1,024 bytes → 1,024 brightnesses, 1 to 256."""
+    bright = np.rint(_BRIGHTNESS @ pixels.reshape(3, _PIXELS))
+    return bright.astype(np.int16) + 1

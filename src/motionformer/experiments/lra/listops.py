@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from motionformer.errors import AnnotationError
-from motionformer.experiments.lra.examples import Example, Splits, Tokens, check_index, count_examples, in_order
+from motionformer.experiments.lra.examples import Example, MadeExamples, Splits, Tokens
 
 _OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
@@ -36,24 +36,23 @@ SPLITS = {"train": 96_000, "val": 2_000, "test": 2_000}
 FILES = {split: f"basic_{split}.tsv" for split in SPLITS}
 
 
-class ListOps:
-    """Made examples: item i depends on the seed, the split and i only."""
+class ListOps(MadeExamples):
+    """Expressions of the given lengths."""
+
+    sizes = SPLITS
 
     def __init__(self, split: str, count: int | None = None, seed: int = 0, lengths: Lengths = LENGTHS) -> None:
-        self.split, self.seed, self.lengths = split, seed, check_lengths(lengths)
-        self.count = count_examples(split, count, SPLITS)
-
-    def __len__(self) -> int:
-        return self.count
+        super().__init__(split, count, seed)
+        self.lengths = check_lengths(lengths)
 
     @property
     def recipe(self) -> str:
         shortest, longest = self.lengths
-        return f"{self.count} made, {self.split}, seed {self.seed}, {shortest} to {longest} tokens"
+        return f"{super().recipe}, {shortest} to {longest} tokens"
 
     def words(self, index: int) -> list[str]:
         """The expression, token by token."""
-        check_index(index, self.count)
+        self.check_index(index)
         return _draw_expression(random.Random(f"listops {self.seed} {self.split} {index}"), self.lengths)
 
     def __getitem__(self, index: int) -> Example:
@@ -90,7 +89,8 @@ def write_listops(
         part = folder / f"{FILES[split]}.part"
         with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write("Source\tTarget\n")
-            for words in in_order(ListOps(split, count, seed, lengths).words, count, workers):
+            made = ListOps(split, count, seed, lengths)
+            for words in made.in_order(made.words, workers):
                 file.write(f"{_to_pairs(words)}\t{_evaluate(words)}\n")
                 done += 1
                 yield done
@@ -104,7 +104,7 @@ def read_listops(folder: Path) -> Splits:
 
 
 def _read_tsv(file: Path) -> list[Example]:
-    """The examples of one file. The published ones have expressions of up to 2,000 tokens; longer ones are refused."""
+    """The examples of one file. The published ones have expressions of up to 2,000 tokens; longer ones are an error."""
     if not file.is_file():
         raise AnnotationError("there is no such file; `motionformer lra make listops` writes one", file)
     examples = []

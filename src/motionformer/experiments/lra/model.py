@@ -22,7 +22,7 @@ from motionformer.attention import (
     PerformerAttention,
     SpaceTimeNormAttention,
 )
-from motionformer.experiments.lra.tasks import Task
+from motionformer.experiments.lra.examples import Task
 from motionformer.models.block import MLP
 from motionformer.models.costs import step_peak
 
@@ -65,7 +65,7 @@ class Encoder(nn.Module):
 
 
 class SequenceClassifier(nn.Module):
-    """Token numbers → logits. With two texts an example, both go through one encoder and meet in the head."""
+    """Token numbers → logits. With two texts per example, both go through one encoder and meet in the head."""
 
     def __init__(self, task: Task, kernel: str) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motionformer.errors import AnnotationError, VideoError
-from motionformer.experiments.lra.examples import Example, Picked, Splits, check_index, count_examples, in_order
+from motionformer.experiments.lra.examples import Example, MadeExamples, Picked, Splits
 from motionformer.video.container import wrap_decoder_errors
 from motionformer.video.images import CODECS, decode_image
 
@@ -39,26 +39,20 @@ _Points = NDArray[np.float64]
 _Picture = NDArray[np.uint8]
 
 
-class Pathfinder:
-    """Made examples: item i depends on the seed, the split and i only; labels take turns.
+class Pathfinder(MadeExamples):
+    """Pictures whose labels take turns.
 
     What was drawn for an example is kept, a kilobyte each: a hundred passes over them are no hundred drawings.
     """
 
+    sizes = SPLITS
+
     def __init__(self, split: str, count: int | None = None, seed: int = 0) -> None:
-        self.split, self.seed = split, seed
-        self.count = count_examples(split, count, SPLITS)
+        super().__init__(split, count, seed)
         self._drawn: dict[int, tuple[_Picture, int]] = {}
 
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def recipe(self) -> str:
-        return f"{self.count} made, {self.split}, seed {self.seed}"
-
     def picture(self, index: int) -> tuple[_Picture, int]:
-        check_index(index, self.count)
+        self.check_index(index)
         rng = np.random.default_rng((self.seed, list(SPLITS).index(self.split), index))
         label = index % 2
         contours, markers = draw_scene(bool(label), rng)
@@ -85,7 +79,7 @@ def write_pathfinder(folder: Path, counts: dict[str, int], seed: int = 0, worker
     for split, count in counts.items():
         made = Pathfinder(split, count, seed)
         pictures, labels = np.zeros((count, _SIZE, _SIZE), np.uint8), np.zeros(count, np.int64)
-        for index, (picture, label) in enumerate(in_order(made.picture, count, workers)):
+        for index, (picture, label) in enumerate(made.in_order(made.picture, workers)):
             pictures[index], labels[index] = picture, label
             done += 1
             yield done
@@ -199,7 +193,7 @@ def _read_npz(file: Path) -> list[Example]:
     try:
         with np.load(file, allow_pickle=False) as stored:
             pictures, labels = stored["pictures"], stored["labels"]
-    except Exception as error:  # a cut or foreign file fails in many ways; all of them are told
+    except Exception as error:  # a cut or foreign file fails in many ways; all of them are reported
         raise AnnotationError(
             f"is cut, or not a Pathfinder file ({error}); `motionformer lra make pathfinder` writes it anew", file
         ) from error

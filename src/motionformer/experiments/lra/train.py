@@ -26,13 +26,13 @@ from motionformer.experiments.lra.examples import (
     Batch,
     Examples,
     Splits,
+    Task,
     every_batch,
     fingerprint,
     spread,
     training_batches,
 )
 from motionformer.experiments.lra.model import SequenceClassifier
-from motionformer.experiments.lra.tasks import Task
 from motionformer.models.motionformer import evaluating
 from motionformer.runs import header_differences, lock_folder, write_atomically
 

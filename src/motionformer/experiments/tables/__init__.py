@@ -1,14 +1,24 @@
-"""The experiments of the paper (docs/reproduction.md), as rows of recipes. A new one is a new entry here.
+"""The experiments of the paper (docs/reproduction.md), as rows of recipes, and what can be asked of one. A new
+experiment is a new entry here.
 
 `cpu` rows are the same comparison on the motion benchmark with a tiny model; `paper` rows are the published recipes,
 which need the published data (`data.train=…`) and GPUs. What is more than a table of recipes has a module of its own
 (`studies.py`).
 """
 
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from difflib import get_close_matches
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from motionformer.errors import RecipeError
+
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,83 @@ def find_experiment(name: str) -> Experiment:
         hint = f" Did you mean {close[0]}?" if close else ""
         raise RecipeError(f"there is no experiment {name!r}.{hint} There are: {', '.join(EXPERIMENTS)}.")
     return found
+
+
+@dataclass(frozen=True)
+class Request:
+    """`tell` is called with a line whenever a part is done."""
+
+    out: Path
+    scale: Literal["cpu", "paper"] = "cpu"
+    seeds: int = 3
+    rows: str = ""  # only rows whose name holds this text
+    data: Path | None = None  # the user's own, instead of what is built in
+    changes: tuple[str, ...] = ()  # key=value
+    processes: int = 1
+    threads: int = 1
+    train: bool = True  # False: collect what is there
+    command: str = ""
+    tell: Callable[[str], object] = str  # shows nothing
+
+    @property
+    def data_name(self) -> str:
+        """What the data are called in tables: a folder's whole name, a file's without its ending; empty if built in."""
+        if self.data is None:
+            return ""
+        path = self.data.resolve()
+        return path.name if path.is_dir() else path.stem
+
+    def check_one_process(self) -> None:
+        """For an experiment whose rows are computed one after the other."""
+        if self.processes > 1:
+            raise RecipeError("the rows of this experiment are computed one after the other: leave --processes out.")
+
+    def choose(self, names: Iterable[str]) -> list[str]:
+        """The rows asked for, of those with these names; none is an error that lists them."""
+        there = list(names)
+        chosen = [name for name in there if self.rows in name]
+        if not chosen:
+            raise RecipeError(f"no row has {self.rows!r} in its name; there are: {'; '.join(there)}.")
+        return chosen
+
+    def options(self, **defaults: int | float | str) -> dict[str, Any]:
+        """`changes` of an experiment that is no recipe: its few settings, each of the type of its default."""
+        chosen: dict[str, Any] = dict(defaults)
+        for change in self.changes:
+            key, equals, value = change.partition("=")
+            if not equals or key not in chosen:
+                raise RecipeError(f"{change!r}: this experiment takes {', '.join(f'{name}=…' for name in defaults)}.")
+            chosen[key] = value if isinstance(defaults[key], str) else _number(change, value, defaults[key])
+        return chosen
+
+    def run(self, do: Callable[[_Item], _Made], jobs: Sequence[_Item]) -> Iterator[tuple[_Item, _Made]]:
+        """Each job with what it gave, as they end, in `processes`; `do` and the jobs must be picklable. The first error
+        stops the rest."""
+        if self.processes == 1:
+            yield from ((job, do(job)) for job in jobs)
+            return
+        context = get_context("spawn")  # a fork of a process with threads can hang
+        with ProcessPoolExecutor(self.processes, mp_context=context) as pool:
+            running = {pool.submit(do, job): job for job in jobs}
+            try:
+                yield from ((running[done], done.result()) for done in as_completed(running))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def no_finished_run(self) -> RecipeError:
+        """The error of collecting what is not there."""
+        return RecipeError(f"no finished run in {self.out / 'runs'}: without --collect they are trained.")
+
+
+def _number(change: str, text: str, default: int | float | str) -> int | float:
+    try:
+        number: int | float = type(default)(text)  # type: ignore[assignment]
+    except ValueError:
+        number = 0
+    if not 0 < number < math.inf:  # nor no number at all
+        raise RecipeError(f"{change!r}: it takes a number above zero, such as {default}.")
+    return number
 
 
 def _on(*data: str, **labels: str) -> tuple[Row, ...]:

@@ -19,8 +19,8 @@ from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
 from motionformer.experiments.davis import Sequence, evaluate, find_sequences
 from motionformer.experiments.davis.score import Scores
-from motionformer.experiments.tables import Experiment
-from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
+from motionformer.experiments.tables import Experiment, Request
+from motionformer.experiments.tables.outcome import Line, Outcome
 from motionformer.models import Motionformer
 from motionformer.runs import write_atomically
 from motionformer.tracking import (
@@ -81,7 +81,7 @@ def follow_objects(experiment: Experiment, request: Request) -> Outcome:
         raise RecipeError(f"no finished row in {kept.folder}: without --collect they are computed.")
     frames = sum(len(sequence.masks) for sequence in sequences)
     about = f"{len(sequences)} sequences, {frames} frames: {', '.join(sequence.name for sequence in sequences)}"
-    return new_outcome(experiment, request, about, [line for lines in lines_of.values() for line in lines], measure="%")
+    return Outcome.of(experiment, request, about, [line for lines in lines_of.values() for line in lines], measure="%")
 
 
 def _score(sequences: list[Sequence], tracker: Tracker) -> _Metrics:

@@ -1,36 +1,41 @@
-"""Tables of recipes: which training runs there are, where each lies, training a few at a time, and their metrics.
+"""Experiments that train the rows of a table: which runs there are, where each lies, training a few at a time, metrics;
+then A3 (classes that gain) and A4 (attention maps), which ask more of the trained models.
 
 With `--data` a row is trained as `motionformer finetune` would: the videos decide the clip and the head, the row
 everything else. All rows and seeds share one split of the videos.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean
-from typing import Any, TypeVar
+from statistics import mean, stdev
+from typing import Any
 
 import torch
 
+from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import RecipeError
-from motionformer.experiments.tables import Experiment, Row
-from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
+from motionformer.experiments.tables import Experiment, Request, Row
+from motionformer.experiments.tables.outcome import Line, Outcome
 from motionformer.finetuning import FinetuneOptions, FinetunePlan, plan_finetune
 from motionformer.finetuning.options import BASIS, config_changes
+from motionformer.inference import Results, evaluate, open_source
+from motionformer.inference.comparison import Comparison, compare
 from motionformer.inference.metrics import show_share
+from motionformer.models import Motionformer
 from motionformer.models.variants import VARIANTS
+from motionformer.tracing import PathErrors, path_error
+from motionformer.tracing import compare as compare_maps
 from motionformer.training.model import build_config
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import train
-from motionformer.training.run_folder import check_same_recipe
+from motionformer.training.run_folder import RunFolder
+from motionformer.weights import load_model
 
 
 @dataclass(frozen=True)
-class Job:
+class _Job:
     """One training run of an experiment: a row with a seed, on what is built in or on a folder of videos."""
 
     row: Row
@@ -42,28 +47,95 @@ class Job:
 
 def train_table(experiment: Experiment, request: Request) -> Outcome:
     """Every row with every seed; a run that is finished is not repeated, so a killed table resumes."""
-    jobs = plan_jobs(choose_rows(experiment, request), request)
+    jobs = _plan_jobs(_choose_rows(experiment, request), request)
     if request.train:
-        train_jobs(jobs, request)
+        _train_jobs(jobs, request)
     outcome = _collect(experiment, jobs, request)
     if not outcome.lines:
-        raise no_finished_run(request)
+        raise request.no_finished_run()
     return outcome
 
 
-def _collect(experiment: Experiment, jobs: Sequence[Job], request: Request) -> Outcome:
+def measure_gains(experiment: Experiment, request: Request) -> Outcome:
+    """Train the two rows with every seed, score both on the same videos, and compare class by class."""
+    if request.rows:
+        raise RecipeError("a3 compares two rows, and needs both: leave --rows out.")
+    joint, trajectory = _choose_rows(experiment, request)
+    jobs = _plan_jobs((joint, trajectory), request)
+    if request.train:
+        _train_jobs(jobs, request)
+    pairs = [(jobs[2 * seed], jobs[2 * seed + 1]) for seed in range(request.seeds)]
+    if not request.train:
+        there = _only_finished(jobs, request)
+        pairs = [pair for pair in pairs if all(job in there for job in pair)]
+        if not pairs:
+            raise RecipeError(f"no seed of both {joint.label} and {trajectory.label} is finished in {request.out}.")
+    compared = [compare(_score(a), _score(b)) for a, b in pairs]
+    videos = compared[0].videos
+    about = f"{videos} test videos per seed; trajectory {_show([c.b_top1 for c in compared], videos)} of all, joint "
+    about += _show([c.a_top1 for c in compared], videos)
+    if len(compared) == 1:
+        low, high = (100 * bound for bound in compared[0].interval)
+        about += f"; gain {low:+.1f} to {high:+.1f} points (95 % CI, paired)"
+    return Outcome.of(experiment, request, about, _by_class(compared), measure="gain in top-1, points")
+
+
+def measure_maps(experiment: Experiment, request: Request) -> Outcome:
+    """Train the schemes, draw one clip with each, and measure the paths of the mean map over layers and heads."""
+    if request.data is not None:
+        raise RecipeError("where things go in your videos is not known: `motionformer trace VIDEO` draws their maps.")
+    jobs = _plan_jobs(_choose_rows(experiment, request), request)
+    if request.train:
+        _train_jobs(jobs, request)
+    else:
+        jobs = _only_finished(jobs, request)
+    found: dict[str, list[float]] = {}
+    peaked: dict[str, list[float]] = {}
+    for job in jobs:
+        model = load_model(job.folder / "model")
+        errors = _errors(model)
+        torch.manual_seed(job.seed)
+        before = _errors(Motionformer(model.config))
+        found.setdefault(job.row.label, []).append(errors.peak_whole.overall)
+        found.setdefault(f"{job.row.label}, untrained", []).append(before.peak_whole.overall)
+        found.setdefault(f"{job.row.label}, mean of the map", []).append(errors.whole.overall)
+        peaked.setdefault(job.row.label, []).append(errors.peaked)
+        peaked.setdefault("untrained", []).append(before.peaked)
+        request.tell(
+            f"{job.row.label}, seed {job.seed}: {errors.peak_whole.overall:.2f} patches where it looks most"
+            f" ({before.peak_whole.overall:.2f} untrained), {errors.whole.overall:.2f} on average;"
+            f" the map has a peak in {errors.peaked:.0%} of the frames ({before.peaked:.0%} untrained)"
+        )
+    models: dict[str, Path] = {}
+    for job in jobs:
+        models.setdefault(job.row.label, job.folder / "model")
+    lines = [Line(label, tuple(values)) for label, values in found.items()]
+    about = (
+        f"how far from the disc the mean map of all layers and heads is strongest, or is on average;"
+        f" {_CLIPS} test clips of {_LEVEL}, frames with a whole disc; frames in which that map has a peak and is not"
+        f" near uniform: {', '.join(f'{label} {mean(shares):.0%}' for label, shares in peaked.items())}"
+    )
+    lines.append(Line("a path that stands still", (errors.whole.stay,)))
+    outcome = Outcome.of(experiment, request, about, lines, measure="path error, patches")
+    picture = request.out / f"{outcome.stem}-maps.png"
+    compare_maps(models, _TRACED_CLIP, layer="mean").save(picture)
+    request.tell(f"{picture}: mean of layers and heads, the first seed")
+    return outcome
+
+
+def _collect(experiment: Experiment, jobs: Sequence[_Job], request: Request) -> Outcome:
     """The table of the jobs that are finished; rows without a finished run are left out."""
-    found: dict[str, list[tuple[Job, dict[str, Any]]]] = {job.row.label: [] for job in jobs}  # in the table's order
-    for job, card in finished(jobs):
+    found: dict[str, list[tuple[_Job, dict[str, Any]]]] = {job.row.label: [] for job in jobs}  # in the table's order
+    for job, card in _finished(jobs):
         found[job.row.label].append((job, card))
     cards = [card for runs in found.values() for _, card in runs]
     steps = max((card["plan"]["total_steps"] for card in cards), default=0)
     clips = max((card["data"]["val"]["clips"] for card in cards), default=0)
     lines = tuple(_line(label, runs) for label, runs in found.items() if runs)
-    return new_outcome(experiment, request, f"{steps} steps, {clips} held-out clips", lines)
+    return Outcome.of(experiment, request, f"{steps} steps, {clips} held-out clips", lines)
 
 
-def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
+def _line(label: str, runs: list[tuple[_Job, dict[str, Any]]]) -> Line:
     row = runs[0][0].row
     scores = {job.seed: 100 * _kept_score(card["results"]) for job, card in runs}
     seeds = tuple(sorted(scores))
@@ -72,7 +144,7 @@ def _line(label: str, runs: list[tuple[Job, dict[str, Any]]]) -> Line:
     return Line(label, values, seconds, row.group, row.x, seeds=seeds, videos=clips)
 
 
-def choose_rows(experiment: Experiment, request: Request) -> list[Row]:
+def _choose_rows(experiment: Experiment, request: Request) -> list[Row]:
     """The rows asked for; none is an error with the reason."""
     there = experiment.cpu if request.scale == "cpu" else experiment.paper
     chosen = [row for row in there if request.rows in row.label]
@@ -88,7 +160,7 @@ def choose_rows(experiment: Experiment, request: Request) -> list[Row]:
     )
 
 
-def plan_jobs(rows: Sequence[Row], request: Request) -> list[Job]:
+def _plan_jobs(rows: Sequence[Row], request: Request) -> list[_Job]:
     """Every row with every seed, seed by seed: an interrupted table has whole columns. Equal runs share a folder."""
     if request.scale == "paper" and request.data is not None:
         raise RecipeError(
@@ -97,7 +169,7 @@ def plan_jobs(rows: Sequence[Row], request: Request) -> list[Job]:
             " those of one data set."
         )
     return [
-        Job(row, seed, _run_folder(row, seed, request), request.changes, request.data)
+        _Job(row, seed, _run_folder(row, seed, request), request.changes, request.data)
         for seed in range(request.seeds)
         for row in rows
     ]
@@ -111,24 +183,24 @@ def _run_folder(row: Row, seed: int, request: Request) -> Path:
     return request.out / "runs" / "+".join(parts).replace("/", "-") / f"seed-{seed}"
 
 
-def train_jobs(jobs: Sequence[Job], request: Request) -> None:
+def _train_jobs(jobs: Sequence[_Job], request: Request) -> None:
     """Train them here, or in several processes at the same time. The first error stops the rest."""
     distinct = list({job.folder: job for job in jobs}.values())
-    done = run_parallel(partial(_train_job, threads=request.threads), distinct, request.processes)
+    done = request.run(partial(_train_job, threads=request.threads), distinct)
     for number, (job, (correct, clips)) in enumerate(done, 1):
         request.tell(f"{number} of {len(distinct)}: {job.row.label}, seed {job.seed}: {show_share(correct, clips)}")
 
 
-def _train_job(job: Job, threads: int) -> tuple[int, int]:
+def _train_job(job: _Job, threads: int) -> tuple[int, int]:
     """Train one row in this process; how many of its validation clips are right (verb and noun, where there are both),
     and how many there are."""
     torch.set_num_threads(threads)
-    card = train(make_recipe(job, write=True), quiet=True).card
+    card = train(_make_recipe(job, write=True), quiet=True).card
     clips = card["data"]["val"]["clips"]
     return round(_kept_score(card["results"]) * clips), clips
 
 
-def make_recipe(job: Job, *, write: bool = False) -> Recipe:
+def _make_recipe(job: _Job, *, write: bool = False) -> Recipe:
     """The recipe of a job; `write` its lists of videos, where they are the user's."""
     changes = [*job.changes, f"seed={job.seed}"]
     if job.videos is None:
@@ -139,26 +211,20 @@ def make_recipe(job: Job, *, write: bool = False) -> Recipe:
     return planned.recipe
 
 
-def finished(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any]]]:
+def _finished(jobs: Sequence[_Job]) -> Iterator[tuple[_Job, dict[str, Any]]]:
     """The jobs whose run is complete, with its card. A run of another recipe in a job's folder is an error."""
     for job in jobs:
-        card = job.folder / "card.json"
-        if card.is_file():
-            check_same_recipe(make_recipe(job))
-            yield job, json.loads(card.read_text(encoding="utf-8"))
+        if (card := RunFolder(job.folder).read_card()) is not None:
+            RunFolder(job.folder).check_same_recipe(_make_recipe(job))
+            yield job, card
 
 
-def only_finished(jobs: Sequence[Job], request: Request) -> list[Job]:
+def _only_finished(jobs: Sequence[_Job], request: Request) -> list[_Job]:
     """The jobs whose run is complete; none is an error."""
-    found = [job for job, _ in finished(jobs)]
+    found = [job for job, _ in _finished(jobs)]
     if not found:
-        raise no_finished_run(request)
+        raise request.no_finished_run()
     return found
-
-
-def no_finished_run(request: Request) -> RecipeError:
-    """The error of collecting what is not there."""
-    return RecipeError(f"no finished run in {request.out / 'runs'}: without --collect they are trained.")
 
 
 def _kept_score(results: dict[str, Any]) -> float:
@@ -167,6 +233,9 @@ def _kept_score(results: dict[str, Any]) -> float:
     return float(kept["action"] if "action" in kept else kept["top1"])
 
 
+_LEVEL = "easy"
+_TRACED_CLIP = "motion:easy/5"  # the first whose disc never leaves the frame
+_CLIPS = 128
 _EPOCHS = 10
 """A quarter of what `finetune` takes from random weights: a table is many runs."""
 _OF_THE_ROW = ("attention", "kernel", "time", "tubelet", "positions", "project_values")
@@ -200,20 +269,41 @@ def _flat(key: str, values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key}.{name}={value}"
 
 
-_Item = TypeVar("_Item")
-_Made = TypeVar("_Made")
+def _show(shares: Sequence[float], videos: int) -> str:
+    """An accuracy with the interval of its videos, or with its standard deviation over the seeds."""
+    if len(shares) == 1:
+        return show_share(round(shares[0] * videos), videos)
+    return f"{mean(shares):.1%} ± {stdev(shares):.1%} (s.d. of {len(shares)} seeds)"
 
 
-def run_parallel(do: Callable[[_Item], _Made], jobs: Sequence[_Item], processes: int) -> Iterator[tuple[_Item, _Made]]:
-    """Each job with what it gave, as they end; `do` and the jobs must be picklable. The first error stops the rest."""
-    if processes == 1:
-        yield from ((job, do(job)) for job in jobs)
-        return
-    context = get_context("spawn")  # a fork of a process with threads can hang
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        running = {pool.submit(do, job): job for job in jobs}
-        try:
-            yield from ((running[done], done.result()) for done in as_completed(running))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+def _score(job: _Job) -> Results:
+    """The job's model on the test clips of the benchmark, or on the videos that were held out; kept in its folder."""
+    recipe = _make_recipe(job)
+    is_made = recipe.data.val.startswith("motion:")
+    model = load_model(job.folder / "model")
+    source = open_source(
+        f"{recipe.data.val}:{recipe.data.val_clips}" if is_made else recipe.data.val,
+        model.config.input,
+        split="test" if is_made else None,
+        class_names=model.config.labels,
+    )
+    return evaluate(
+        model, source, name=job.row.label, batch_size=32, output=job.folder / "results", show_progress=False
+    )
+
+
+def _by_class(compared: list[Comparison]) -> list[Line]:
+    """A line per class with the gain of every seed; largest mean gain first."""
+    gains: dict[str, list[float]] = {}
+    for comparison in compared:
+        for change in comparison.classes:
+            gains.setdefault(change.name, []).append(100 * change.gain)
+    lines = [Line("all", tuple(100 * (one.b_top1 - one.a_top1) for one in compared))]
+    return lines + sorted((Line(name, tuple(each)) for name, each in gains.items()), key=lambda line: -line.mean)
+
+
+def _errors(model: Motionformer) -> PathErrors:
+    shape = model.config.input
+    return path_error(
+        model, MotionBenchmark(_LEVEL, "test", _CLIPS, frames=shape.frames, stride=shape.stride, size=shape.height)
+    )

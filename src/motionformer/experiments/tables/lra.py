@@ -11,14 +11,11 @@ from typing import Any
 import torch
 
 from motionformer.errors import RecipeError
-from motionformer.experiments.lra import Result, Run, Splits, train
+from motionformer.experiments.lra import COMPARED, TASKS, Result, Run, Splits, Task, train
 from motionformer.experiments.lra.examples import Examples, fingerprint, spread
 from motionformer.experiments.lra.listops import make_listops
-from motionformer.experiments.lra.model import COMPARED
-from motionformer.experiments.lra.tasks import TASKS, Task
-from motionformer.experiments.tables import Experiment
-from motionformer.experiments.tables.jobs import no_finished_run, run_parallel
-from motionformer.experiments.tables.outcome import Line, Outcome, Request, new_outcome
+from motionformer.experiments.tables import Experiment, Request
+from motionformer.experiments.tables.outcome import Line, Outcome
 from motionformer.inference.metrics import show_share
 
 _FOLDERS = {
@@ -75,7 +72,7 @@ class _Job:
     run: Run
     folder: Path
     threads: int
-    tell: Callable[[str], None]
+    tell: Callable[[str], object]
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -113,12 +110,12 @@ def compare_attention(experiment: Experiment, request: Request) -> Outcome:
         if is_small and any(line.group == name for line in lines):
             lines.append(Line("always the most frequent class", (100 * _most_frequent(trial.splits.test),), group=name))
     if not lines:
-        raise no_finished_run(request)
+        raise request.no_finished_run()
     settings = "batch, steps and warm-up as published"
     if is_small:
         settings = "{steps} steps of {batch} sequences, rate {lr}".format(**trials[0].settings)
     about = "; ".join((*map(str, trials), settings))
-    return new_outcome(experiment, request, about, lines, measure="accuracy, %")
+    return Outcome.of(experiment, request, about, lines, measure="accuracy, %")
 
 
 def _most_frequent(examples: Examples) -> float:
@@ -180,7 +177,7 @@ def _published(task: Task, root: Path | None) -> _Trial:
 def _train_all(jobs: Sequence[_Job], request: Request) -> _Found:
     """Train what is not finished, some at the same time."""
     results: _Found = {}
-    for job, result in run_parallel(_train, jobs, request.processes):
+    for job, result in request.run(_train, jobs):
         examples = len(job.trial.splits.test)
         request.tell(f"{job}: {show_share(round(result.test_accuracy * examples), examples)} of test")
         results[job.key] = result.test_accuracy, result.seconds

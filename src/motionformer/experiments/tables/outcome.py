@@ -1,81 +1,26 @@
-"""What was asked of an experiment, and what it gave: metrics of every seed. `report.py` writes and draws them."""
+"""What an experiment gave: metrics of every seed, as files (JSON, Markdown card, picture); the page of all outcomes,
+docs/reproduction.md."""
 
+import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Literal
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from motionformer.errors import RecipeError
-from motionformer.experiments.tables import Experiment
+from motionformer.experiments.tables import EXPERIMENTS, Experiment, Request, Row
 from motionformer.inference.metrics import show_interval, wilson
+from motionformer.runs import write_atomically
+from motionformer.training.families import find_row
 
-Scale = Literal["cpu", "paper"]
-
-
-def _ignore(line: str) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Request:
-    """`tell` is called with a line whenever a part is done."""
-
-    out: Path
-    scale: Scale = "cpu"
-    seeds: int = 3
-    rows: str = ""  # only rows whose name holds this text
-    data: Path | None = None  # the user's own, instead of what is built in
-    changes: tuple[str, ...] = ()  # key=value
-    processes: int = 1
-    threads: int = 1
-    train: bool = True  # False: collect what is there
-    command: str = ""
-    tell: Callable[[str], None] = _ignore
-
-    @property
-    def data_name(self) -> str:
-        """What the data are called in tables: a folder's whole name, a file's without its ending; empty if built in."""
-        if self.data is None:
-            return ""
-        path = self.data.resolve()
-        return path.name if path.is_dir() else path.stem
-
-    def check_one_process(self) -> None:
-        """For an experiment whose rows are computed one after the other."""
-        if self.processes > 1:
-            raise RecipeError("the rows of this experiment are computed one after the other: leave --processes out.")
-
-    def choose(self, names: Iterable[str]) -> list[str]:
-        """The rows asked for, of those with these names; none is an error that lists them."""
-        there = list(names)
-        chosen = [name for name in there if self.rows in name]
-        if not chosen:
-            raise RecipeError(f"no row has {self.rows!r} in its name; there are: {'; '.join(there)}.")
-        return chosen
-
-    def options(self, **defaults: int | float | str) -> dict[str, Any]:
-        """`changes` of an experiment that is no recipe: its few settings, each of the type of its default."""
-        chosen: dict[str, Any] = dict(defaults)
-        for change in self.changes:
-            key, equals, value = change.partition("=")
-            if not equals or key not in chosen:
-                raise RecipeError(f"{change!r}: this experiment takes {', '.join(f'{name}=…' for name in defaults)}.")
-            chosen[key] = value if isinstance(defaults[key], str) else _number(change, value, defaults[key])
-        return chosen
-
-
-def _number(change: str, text: str, default: int | float | str) -> int | float:
-    try:
-        number: int | float = type(default)(text)  # type: ignore[assignment]
-    except ValueError:
-        number = 0
-    if not 0 < number < math.inf:  # nor no number at all
-        raise RecipeError(f"{change!r}: it takes a number above zero, such as {default}.")
-    return number
+_COLOURS = ("#7a8691", "#c2571a", "#2563a8", "#1d7a46")
+_INK = "#22303c"
 
 
 @dataclass(frozen=True)
@@ -133,46 +78,271 @@ class Outcome:
     data: str = ""
     rows: str = ""
 
-    @property
-    def stem(self) -> str:
-        return file_stem(self.id, self.scale, self.data, self.rows)
-
-    def unit(self, group: str) -> str:
-        """What is measured in a group."""
-        return ", ".join(filter(None, (group, self.measure)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @classmethod
+    def of(cls, experiment: Experiment, request: Request, about: str, lines: Sequence[Line], **more: str) -> "Outcome":
+        """An outcome of this request."""
+        named = {"data": request.data_name, "rows": request.rows, **more}
+        return cls(experiment.id, request.scale, request.command, about, tuple(lines), **named)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Outcome":
+    def read(cls, file: Path) -> "Outcome":
+        """The inverse of the JSON of `write`."""
+        values = json.loads(file.read_text(encoding="utf-8"))
         lines = tuple(
             Line(**{**line, "values": tuple(line["values"]), "seeds": tuple(line.get("seeds", ()))})
             for line in values["lines"]
         )
         return cls(**{**values, "lines": lines})
 
+    @property
+    def experiment(self) -> Experiment:
+        return EXPERIMENTS[self.id]
 
-def file_stem(name: str, scale: str, data: str, rows: str) -> str:
-    """Of the files of an outcome; a part of the table has another than the whole, or another part: none is replaced."""
-    part = f"rows-{re.sub(r'[^0-9A-Za-z]+', '-', rows).strip('-')}" if rows else ""
-    return "-".join(filter(None, (name, scale, data, part)))
+    @property
+    def stem(self) -> str:
+        """Of its files; a part of the table has another than the whole, or another part: none is replaced."""
+        part = f"rows-{re.sub(r'[^0-9A-Za-z]+', '-', self.rows).strip('-')}" if self.rows else ""
+        return "-".join(filter(None, (self.id, self.scale, self.data, part)))
+
+    @property
+    def picture_name(self) -> str:
+        """Of the picture in `docs/figures`."""
+        return "-".join(filter(None, ("results", self.id, self.data))) + ".png"
+
+    @property
+    def groups(self) -> dict[str, list[Line]]:
+        """Lines that belong together, in their order."""
+        groups: dict[str, list[Line]] = {}
+        for line in self.lines:
+            groups.setdefault(line.group, []).append(line)
+        return groups
+
+    def unit(self, group: str) -> str:
+        """What is measured in a group."""
+        return ", ".join(filter(None, (group, self.measure)))
+
+    def to_markdown(self) -> str:
+        """The table for people, of bars one for each group; every seed is shown."""
+        if all(line.x is not None for line in self.lines):
+            return _table(self.lines, self.measure)
+        return "\n".join(_table(lines, self.unit(group)) for group, lines in self.groups.items())
+
+    def draw(self) -> Figure:
+        """Lines where the rows are points of lines, else bars, a panel for each group; seeds as dots."""
+        if all(line.x is not None for line in self.lines):
+            figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+            axes = figure.add_subplot()
+            _draw_curves(axes, self.groups)
+            axes.set(xlabel=self.experiment.x_label, ylabel=self.measure)
+            axes.legend(frameon=False)
+            axes.grid(axis="both", alpha=0.25)
+        else:
+            heights = [0.8 + 0.42 * len(lines) for lines in self.groups.values()]
+            figure = Figure(figsize=(6.4, 0.4 + sum(heights)), layout="constrained")
+            panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+            for panel, (group, lines) in zip(panels, self.groups.items(), strict=True):
+                _draw_bars(panel, lines, self.unit(group))
+        for axes in figure.axes:
+            axes.spines[["top", "right"]].set_visible(False)
+        return figure
+
+    def write(self, folder: Path) -> list[Path]:
+        """`ID-SCALE[-DATA][-rows-TEXT].json`, `.md` (the card) and `.png`, each whole or not at all."""
+        picture = io.BytesIO()
+        self.draw().savefig(picture, format="png", dpi=130)
+        contents: dict[str, str | bytes] = {
+            ".json": json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n",
+            ".md": self._to_card(),
+            ".png": picture.getvalue(),
+        }
+        files = [folder / f"{self.stem}{suffix}" for suffix in contents]
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in zip(files, contents.values(), strict=True):
+            write_atomically(file, content)
+        return files
+
+    def _to_card(self) -> str:
+        """What was run, what it gave, and what the original needs."""
+        facts = [f"# {self.experiment.name}: {self.experiment.title}", "", f"* Command: `{self.command}`"]
+        facts += [f"* What was run: {self.about}"] if self.about else []
+        facts += [f"* The original needs: {self.experiment.needs}", ""]
+        return "\n".join(facts) + "\n" + self.to_markdown()
 
 
-def new_outcome(experiment: Experiment, request: Request, about: str, lines: Sequence[Line], **more: str) -> Outcome:
-    """An outcome of this request."""
-    named = {"data": request.data_name, "rows": request.rows, **more}
-    return Outcome(experiment.id, request.scale, request.command, about, tuple(lines), **named)
+def _table(lines: Sequence[Line], unit: str) -> str:
+    seeds = sorted({seed for line in lines for seed in line.by_seed()})
+    is_timed = any(line.seconds is not None for line in lines)
+    has_paper = any(line.paper for line in lines)
+    head = [unit, *(["paper"] if has_paper else [])]
+    has_spread = len(seeds) > 1
+    head += ["mean", "± s.d.", *(f"seed {seed}" for seed in seeds)] if has_spread else ["here"]
+    head += ["seconds"] if is_timed else []
+    rows = []
+    for line in lines:
+        spread = [line.show(line.mean), "" if line.std is None else line.show(line.std)] if has_spread else []
+        seconds = [f"{line.seconds:.0f}" if line.seconds is not None else ""] if is_timed else []
+        there = line.by_seed()
+        values = [line.show(there[seed]) + line.interval if seed in there else "" for seed in seeds]
+        rows.append([line.label, *([line.paper] if has_paper else []), *spread, *values, *seconds])
+    table = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in table) + "\n"
 
 
-def read_outcome(file: Path) -> Outcome:
-    """The inverse of the JSON of `write_outcome`."""
-    return Outcome.from_dict(json.loads(file.read_text(encoding="utf-8")))
+def _draw_curves(axes: Any, groups: Mapping[str, list[Line]]) -> None:
+    for index, (colour, (group, lines)) in enumerate(zip(_COLOURS, groups.items(), strict=False)):
+        aside = 0.05 * (index - (len(groups) - 1) / 2)  # beside each other, so that no error bar hides another
+        axes.errorbar(
+            [line.x + aside for line in lines if line.x is not None],
+            [line.mean for line in lines],
+            yerr=[line.std or 0.0 for line in lines],
+            color=colour,
+            marker="o",
+            capsize=3,
+            label=group,
+        )
+    axes.set_xticks(sorted({line.x for lines in groups.values() for line in lines if line.x is not None}))
 
 
-def by_group(outcome: Outcome) -> dict[str, list[Line]]:
-    """Lines that belong together, in their order."""
-    groups: dict[str, list[Line]] = {}
-    for line in outcome.lines:
-        groups.setdefault(line.group, []).append(line)
-    return groups
+def _draw_bars(axes: Any, lines: list[Line], measure: str) -> None:
+    """Bars, their values beside the names, where nothing can hide them; seeds as dots, the paper's as diamonds."""
+    names = [f"{line.label}   {line.show(line.mean)}" for line in lines]
+    axes.barh(names, [line.mean for line in lines], color="#8fb3d9", height=0.62)
+    shown = [value for line in lines for value in line.values]
+    for index, line in enumerate(lines):
+        if len(line.values) > 1:
+            axes.plot(line.values, [index] * len(line.values), "o", color=_INK, markersize=4)
+    published = {index: float(line.paper) for index, line in enumerate(lines) if line.paper}
+    axes.plot(list(published.values()), list(published), "D", color="none", markeredgecolor="#c2571a", markersize=6)
+    marks = [*(["dots: seeds"] if len(shown) > len(lines) else []), *(["diamonds: paper"] if published else [])]
+    axes.set_xlabel("\n".join(filter(None, (measure, "; ".join(marks)))))
+    largest = max([*shown, *published.values()])
+    if measure.endswith("%") and min(shown) >= 0 and largest <= 100:
+        axes.set_xlim(0, 100 if largest > 50 else 10 * math.ceil(largest / 8))
+    axes.grid(axis="x", alpha=0.25)
+    axes.invert_yaxis()
+
+
+_DATA = {"k400": "K400", "ssv2": "SSv2"}
+_HEAD = """# The paper's tables, and what was run of them
+
+Made by `motionformer reproduce --page docs` from the outcomes in `docs/results`; not written by hand. *Paper* is
+the authors' figure, top-1 on the data sets named, as far as it could be confirmed. *Ours* is the same comparison with a
+tiny model on the [motion benchmark](motion-benchmark.md) (its `hard` level where none is named) or on a folder of real
+videos, in the unit named: the same comparison, not the same numbers. Mean ± deviation over seeds, then every seed.
+What they do and do not show is in [results](results.md).
+"""
+
+
+def write_page(docs: Path) -> Path:
+    """`docs/reproduction.md`, from `docs/results/*.json`."""
+    outcomes = read_outcomes(docs / "results")
+    if not outcomes:
+        raise RecipeError(f"there are no outcomes (ID-cpu.json) in {docs / 'results'} to make the page of.")
+    page = docs / "reproduction.md"
+    page.write_text(_make_page(outcomes), encoding="utf-8")
+    return page
+
+
+def read_outcomes(folder: Path) -> list[Outcome]:
+    """Outcomes of whole tables at the scale of a CPU, those on what is built in before others."""
+    outcomes = [Outcome.read(file) for file in folder.glob("*-cpu*.json")]
+    whole = [outcome for outcome in outcomes if not outcome.rows]
+    return sorted(whole, key=lambda outcome: (outcome.id, outcome.data))
+
+
+def _make_page(outcomes: Sequence[Outcome]) -> str:
+    """The text of the page."""
+    found = {name: [outcome for outcome in outcomes if outcome.id == name] for name in EXPERIMENTS}
+    rows = [_overview(experiment, found[name]) for name, experiment in EXPERIMENTS.items()]
+    table = ["| | what | status | command |", "|---|---|---|---|", *rows]
+    sections = [_section(experiment, found[name]) for name, experiment in EXPERIMENTS.items()]
+    return _HEAD + "\n" + "\n".join(table) + "\n" + "".join(sections)
+
+
+def _overview(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
+    name = experiment.id
+    if outcomes:
+        status, scale = "run small: " + ", ".join(outcome.data or "built-in data" for outcome in outcomes), ""
+    else:
+        can_run = experiment.cpu or experiment.here
+        status, scale = ("not run yet", "") if can_run else ("recipes; needs data and GPUs", " --scale paper")
+    return f"| [{experiment.name}](#{name}) | {experiment.title} | {status} | `motionformer reproduce {name}{scale}` |"
+
+
+def _section(experiment: Experiment, outcomes: Sequence[Outcome]) -> str:
+    title = f"\n## {experiment.name}\n\n**{experiment.title}.** "
+    name, needs = experiment.id, experiment.needs
+    if not experiment.cpu and not experiment.here:
+        status = f"Recipes only: the original needs {needs} and GPUs; nothing of it was run.\n\n"
+        return title + status + _recipes(experiment.paper)
+    original = f"The original (`motionformer reproduce {name} --scale paper`) needs {needs} and GPUs."
+    if name in ("t3m", "a4", "a5"):
+        original = f"The original needs: {needs}."
+    if experiment.published:
+        original += f" The paper has {experiment.published}."
+    ran = [f"`{outcome.command}`: {outcome.about}.\n" for outcome in outcomes]
+    status = "\n".join(ran or [f"Not run yet: `motionformer reproduce {name}`.\n"]) + f"\n{original}\n\n"
+    tables = "\n".join(map(_studied, outcomes)) if experiment.here else _recipe_table(experiment.cpu, outcomes)
+    if not experiment.here and not any(row.published for row in experiment.cpu):  # ours are other rows
+        tables += f"\n{_recipes(experiment.paper)}"
+    return title + status + tables + "".join(map(_picture, outcomes))
+
+
+def _recipes(rows: Sequence[Row]) -> str:
+    body = [f"| {row.label} | {_expected(row.recipe)} | `motionformer train {row.recipe}` |" for row in rows]
+    return "\n".join(["| | paper | command |", "|---|---|---|", *body]) + "\n"
+
+
+def _recipe_table(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
+    """The paper's result of every row beside ours on each data set."""
+    columns = [outcome.data or "motion benchmark" for outcome in outcomes] or ["ours"]
+    found: list[Mapping[str, Line]] = [{line.label: line for line in outcome.lines} for outcome in outcomes] or [{}]
+    head = ["| | paper | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
+    body = [
+        f"| {row.label} | {_published(row)} | " + " | ".join(_ours(lines.get(row.label)) for lines in found) + " |"
+        for row in rows
+    ]
+    return "\n".join([*head, *body]) + "\n"
+
+
+def _studied(outcome: Outcome) -> str:
+    """A table for each group of an outcome that is not made of recipes."""
+    tables = []
+    for group, lines in outcome.groups.items():
+        unit = ", ".join(filter(None, (outcome.data, outcome.unit(group))))
+        has_paper = any(line.paper for line in lines)
+        head = [f"| | paper | {unit} |", "|---|---|---|"] if has_paper else [f"| | {unit} |", "|---|---|"]
+        body = [
+            f"| {line.label} | {line.paper or '–'} | {_ours(line)} |"
+            if has_paper
+            else f"| {line.label} | {_ours(line)} |"
+            for line in lines
+        ]
+        tables.append("\n".join([*head, *body]) + "\n")
+    return "\n".join(tables)
+
+
+def _picture(outcome: Outcome) -> str:
+    what = f"{outcome.experiment.name}, {outcome.data or 'built-in data'}"
+    return f"\n![{what}](figures/{outcome.picture_name})\n"
+
+
+def _ours(line: Line | None) -> str:
+    if line is None:
+        return "not run"
+    if line.std is None:
+        return line.show(line.mean) + line.interval
+    each = ", ".join(map(line.show, line.values))
+    return f"{line.show(line.mean)} ± {line.show(line.std)} ({each})"
+
+
+def _published(row: Row) -> str:
+    if not row.published:
+        return "–"
+    said = {name: _expected(f"{folder}/{row.published}") for folder, name in _DATA.items()}
+    return said["K400"] if len(set(said.values())) == 1 else "; ".join(f"{name} {text}" for name, text in said.items())
+
+
+def _expected(recipe: str) -> str:
+    """The expected result of a recipe, without its source."""
+    return find_row(recipe).expected.partition(" (")[0]
