@@ -16,7 +16,7 @@ from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
 from motionformer.runs import atomic_write, valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
-from motionformer.video.container import Deadline, open_container
+from motionformer.video.container import Deadline, VideoFile
 
 Status = Literal["ok", "odd", "short", "broken"]
 
@@ -78,7 +78,8 @@ def _inspect_video(task: _Task) -> FileReport:
 
 def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
     """Where the header differs from what came out."""
-    container, stream = open_container(task.path, Deadline(task.time_limit), num_threads=1)
+    file = VideoFile(task.path, Deadline(task.time_limit))
+    container, stream = file.container, file.stream
     with container:
         odd = []
         if stream.frames and stream.frames != found.num_frames:
