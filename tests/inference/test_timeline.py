@@ -18,6 +18,7 @@ from motionformer.inference import FeatureExtractor, Prediction, Predictor, Time
 from motionformer.inference.pictures import _clock, _step, draw_timeline
 from motionformer.models import Motionformer
 from motionformer.video import open_video
+from motionformer.video.container import VideoFile
 from motionformer.video.sample import ClipPlan
 from tests.inference.conftest import make_model
 from tests.literal.sliding_windows import sliding_windows
