@@ -29,6 +29,7 @@ def behave(item: tuple[str, int]) -> int | bytes:
     if what in ("slow", "when"):
         return time.monotonic_ns()
     if what == "large":
+        time.sleep(1)  # the others answer first
         return bytes(10_000_000)
     if what == "raise":
         raise ValueError("no such thing")
@@ -62,7 +63,7 @@ def test_a_process_that_dies_while_it_sends_its_result() -> None:
     items = [("square", 2), ("large", 0), ("square", 3), ("square", 4)]
     running = run_in_processes(behave, items, num_workers=2, time_limit=60.0)
     assert next(running) == (0, 4)
-    time.sleep(1.0)  # more than a pipe holds: it waits for us to read on
+    time.sleep(3.0)  # more than a pipe holds: it waits for us to read on
     for child in multiprocessing.active_children():
         child.kill()
     assert dict(running) == {1: Crash("the decoder crashed (signal SIGKILL)"), 2: 9, 3: 16}

@@ -95,6 +95,7 @@ def test_two_processes_are_one(strategy: str, tmp_path: Path, monkeypatch: pytes
     assert len(second["failed"]["val"]) == len(FAILED)
 
 
+@pytest.mark.slow
 @needs_gloo
 def test_shards_go_on_where_they_stopped(tmp_path: Path) -> None:
     """A run whose last checkpoint is gone ends with the same weights as one that was never stopped."""
