@@ -13,7 +13,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from motionformer.data.motion import Level, MotionBenchmark, find_level
+from motionformer.data.motion import LEVELS, Level, MotionBenchmark
 from motionformer.models import create_model
 
 
@@ -50,7 +50,7 @@ def learn(model: nn.Module, options: argparse.Namespace) -> None:
 
 
 def level_of(options: argparse.Namespace) -> Level:
-    level = find_level(options.level)
+    level = LEVELS[options.level]
     return replace(level, speed=tuple(options.speed)) if options.speed else level
 
 
@@ -69,7 +69,7 @@ def normalise(frames: UInt8[Tensor, "b t H W 3"]) -> Float[Tensor, "b 3 t H W"]:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--level", default="easy")
+    parser.add_argument("--level", default="easy", choices=LEVELS)
     parser.add_argument("--speed", type=float, nargs=2, metavar=("FROM", "TO"), help="of the disc")
     parser.add_argument("--model", default="motionformer-tiny")
     parser.add_argument("--steps", type=int, default=150)

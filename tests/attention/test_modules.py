@@ -14,8 +14,7 @@ from motionformer import (
     create_model,
     record_attention,
 )
-from motionformer.attention import NystromAttention, TemporalAverage, folded
-from motionformer.attention.folded import Projections, memory_efficient_temporal_attention, temporal_attention
+from motionformer.attention import NystromAttention, TemporalAverage, temporal
 from tests.literal.loops import loop_trajectory
 from tests.literal.trajectory import LiteralTrajectoryAttention
 from tests.parity_files import PARITY, close
@@ -129,7 +128,7 @@ class TestTrajectory:
 
     @pytest.mark.parametrize("block_elements", [1 << 20, 2 * 2 * H * C])  # one block, and blocks of two queries
     def test_written_out_backward_equals_autograd(self, block_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(folded, "_BLOCK_ELEMENTS", block_elements)
+        monkeypatch.setattr(temporal, "_BLOCK_ELEMENTS", block_elements)
         tokens = torch.randn(2, 3, 5, C, dtype=torch.float64)
         weights = [torch.randn(C, C), torch.randn(C), torch.randn(H, C // H, C), torch.randn(H, C // H, C)]
         own = torch.tensor([0, 1, 2, 0, 1])
@@ -140,8 +139,9 @@ class TestTrajectory:
                 inputs = [x.double().clone().requires_grad_() for x in (tokens, *weights)]
                 x, to_query, query_bias, to_key, to_value = inputs
                 value = to_value if with_value else None
-                projections = Projections(to_query, query_bias, to_key, value)
-                out = (memory_efficient_temporal_attention if fast else temporal_attention)(x, own, projections, bias)
+                projections = temporal._Projections(to_query, query_bias, to_key, value)
+                attend = temporal._memory_efficient_temporal_attention if fast else temporal._temporal_attention
+                out = attend(x, own, projections, bias)
                 out.square().sum().backward()
                 results.append([out, *(i.grad for i in inputs[: 5 if with_value else 4])])
             for found, expected in zip(*results, strict=True):

@@ -9,7 +9,7 @@ import pytest
 from tests.data.conftest import raw_reader
 
 from motionformer.data import MiddleSegments
-from motionformer.data.check import FileReport, ScanReport, _inspect_video, _Task, count_videos, scan
+from motionformer.data.check import FileReport, ScanReport, _inspect_video, _Task, scan
 from motionformer.data.record import Annotations, ClassNames, Label, Record
 from motionformer.data.source import open_dataset
 from motionformer.errors import VideoError
@@ -108,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, make_video) -> Path:
 def test_scan_of_a_folder(folder: Path, tmp_path: Path) -> None:
     annotations = [open_dataset(folder)]
     files = tuple(scan(annotations, num_workers=2))
-    assert count_videos(annotations) == len(files) == 5
+    assert len(files) == 5
     report = ScanReport(tuple(annotations), files)
     assert not report.is_well
     assert report.statuses() == {"ok": 4, "odd": 0, "short": 0, "broken": 1}

@@ -25,7 +25,6 @@ from motionformer.data import (
     eval_sampler,
     train_sampler,
 )
-from motionformer.data.clips import frame_span
 from motionformer.errors import AnnotationError, FailedVideosError, VideoError
 from motionformer.models import InputSpec
 from motionformer.video import Clock
@@ -70,8 +69,8 @@ def test_a_piece_is_sampled_within_its_bounds(videos: list[Path]) -> None:
     reader = raw_reader(ViewClips(ClipPlan(3, 1, fps=None), num_views=2))
     clip, _ = reader.read_labelled(Record(videos[0], 0, start=0.2, end=0.4))
     assert [shown(view) for view in clip] == [[6, 7, 8], [9, 10, 11]]
-    assert frame_span(Record(videos[0], start=0.1, end=0.1001), Clock(20, 30.0)) == range(3, 4)
-    assert frame_span(Record(videos[0], start=0.1, end=9.0), Clock(20, 30.0)) == range(3, 20)
+    assert Record(videos[0], start=0.1, end=0.1001).span(Clock(20, 30.0)) == range(3, 4)
+    assert Record(videos[0], start=0.1, end=9.0).span(Clock(20, 30.0)) == range(3, 20)
     with pytest.raises(VideoError, match=r"begins at 2 s, but the video has only 0\.67 s"):
         reader.read_labelled(Record(videos[0], 0, start=2.0, end=3.0))
 

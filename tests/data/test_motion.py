@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from motionformer.data.motion import CLASSES, LEVELS, Level, MotionBenchmark, disc_path, render, velocity, write_videos
+from motionformer.data.motion import CLASSES, LEVELS, Level, MotionBenchmark, write_videos
 from motionformer.models import InputSpec
 from motionformer.video.transforms import eval_transform
 
@@ -38,13 +38,13 @@ def test_any_frame_is_as_likely_in_every_class(level: str) -> None:
     benchmark = MotionBenchmark(level, "test", 8)
     for index, k in ((0, 0), (3, 3), (5, 7)):
         scene = benchmark.scene(index)
-        frame = render(scene, FRAMES, SIZE)[k].astype(int)
+        frame = scene.render(FRAMES, SIZE)[k].astype(int)
         speed = np.linalg.norm(scene.disc.step).item()
         for label in range(len(CLASSES)):
-            step = velocity(label, speed)
+            step = speed * np.array([np.cos(label * np.pi / 4), -np.sin(label * np.pi / 4)])
             start = (scene.disc.start + k * (scene.disc.step - step)) % 1.0
             twin = replace(scene, label=label, disc=replace(scene.disc, start=start, step=step))
-            assert np.abs(render(twin, FRAMES, SIZE)[k] - frame).max() <= 1  # rounding of the place
+            assert np.abs(twin.render(FRAMES, SIZE)[k] - frame).max() <= 1  # rounding of the place
 
 
 def test_start_is_uniform_and_independent_of_everything_else() -> None:
@@ -141,9 +141,9 @@ def test_the_path_says_the_class_and_lies_on_the_disc(level: str) -> None:
         assert ((angle / (torch.pi / 4)).round() % 8 == clip.label).all()
         # on an even ground, all that differs from it lies within the disc's radius of the path
         scene = bare.scene(index)
-        pixels = render(scene, FRAMES, SIZE).astype(int)
+        pixels = scene.render(FRAMES, SIZE).astype(int)
         changed = np.argwhere((np.abs(pixels - np.rint(scene.ground.mean * 255)) > 2).any(axis=-1))
-        offset = (changed[:, [2, 1]] + 0.5 - disc_path(scene, FRAMES, SIZE)[changed[:, 0]] + SIZE / 2) % SIZE - SIZE / 2
+        offset = (changed[:, [2, 1]] + 0.5 - scene.disc_path(FRAMES, SIZE)[changed[:, 0]] + SIZE / 2) % SIZE - SIZE / 2
         distance = np.hypot(*offset.T)
         assert distance.max() <= scene.disc.radius * SIZE + 0.5
         assert len(changed) > 0.6 * FRAMES * np.pi * (scene.disc.radius * SIZE) ** 2
@@ -153,7 +153,7 @@ def test_rendering_is_the_slow_loop() -> None:
     """Every pixel of a hard scene, once more, one at a time and without windows or matrix products."""
     scene = MotionBenchmark("hard", "val", 8).scene(2)
     size, t = 24, 5
-    fast = render(scene, 8, size)[t].astype(float)
+    fast = scene.render(8, size)[t].astype(float)
 
     def near(value: float) -> float:
         return (value + 0.5) % 1.0 - 0.5

@@ -63,7 +63,7 @@ def test_a_number_of_frames_that_was_wrong(sampling: str, frames: int, tmp_path:
 def test_reading_in_pieces_changes_nothing(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = ClipReader(SPEC)
     whole = reader.read(clip)
-    monkeypatch.setattr(clips_module, "BYTES_AT_ONCE", 3 * 64 * 96 * 2)  # two frames
+    monkeypatch.setattr(clips_module, "_BYTES_AT_ONCE", 3 * 64 * 96 * 2)  # two frames
     pieces = reader.read(clip)
     assert torch.equal(whole.frames, pieces.frames)
     assert whole.shown == pieces.shown

@@ -17,7 +17,8 @@ from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference import FeatureExtractor, Prediction, Predictor, Timeline
 from motionformer.inference.pictures import _clock, _step, draw_timeline
 from motionformer.models import Motionformer
-from motionformer.video import open_video, stream
+from motionformer.video import open_video
+from motionformer.video.container import VideoFile
 from motionformer.video.sample import ClipPlan
 from tests.inference.conftest import make_model
 from tests.literal.sliding_windows import sliding_windows
@@ -84,15 +85,15 @@ def test_watch_takes_a_file_for_a_camera(model: Motionformer, clip: Path) -> Non
 
 def test_each_frame_is_decoded_once(model: Motionformer, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = 0
-    decode_all = stream.decode_all
+    frames_of = VideoFile.frames
 
     def counting(*words: Any) -> Any:
         nonlocal decoded
-        for frame in decode_all(*words):
+        for frame in frames_of(*words):
             decoded += 1
             yield frame
 
-    monkeypatch.setattr(stream, "decode_all", counting)
+    monkeypatch.setattr(VideoFile, "frames", counting)
     assert len(Predictor(model, crops=1).timeline(clip, hop=1 / 30).windows) == 31
     assert decoded == 40
 

@@ -11,7 +11,7 @@ from numbered import damage_packet, is_broken, read_number, write_images, write_
 
 from motionformer.errors import VideoError
 from motionformer.video import ReadFacts, open_video
-from motionformer.video import stream as stream_module
+from motionformer.video.container import VideoFile
 from motionformer.video.stream import stream_video
 
 
@@ -100,16 +100,16 @@ def test_intact_files_are_not_damaged(codec: str, tmp_path: Path) -> None:
 def test_a_stream_goes_on_after_damage_and_says_where(
     reported_after: int, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode_all, opened = stream_module.decode_all, 0
+    frames_of, opened = VideoFile.frames, 0
 
     def reports_once(*words: Any) -> Any:
         nonlocal opened
         opened += 1
-        yield from islice(decode_all(*words), reported_after if opened == 1 else None)
+        yield from islice(frames_of(*words), reported_after if opened == 1 else None)
         if opened == 1:
             raise av.InvalidDataError(1, "damaged")
 
-    monkeypatch.setattr(stream_module, "decode_all", reports_once)
+    monkeypatch.setattr(VideoFile, "frames", reports_once)
     with stream_video(source) as stream:
         seen = []
         for frame in stream.frames:

@@ -148,7 +148,7 @@ def test_place_holders_that_decode_to_nothing_are_no_frames(tmp_path: Path) -> N
             packet.is_keyframe = k == 0
             output.mux(packet)
     with open_video(path) as video:
-        assert video.stream.frames == 11  # type: ignore[attr-defined]
+        assert video.file.stream.frames == 11  # type: ignore[attr-defined]
         assert video.metadata.num_frames == 10
         assert [read_number(frame) for frame in video.read(range(10))] == list(range(10))
 
@@ -250,6 +250,6 @@ def test_real_clips_are_read_exactly(shared: Path) -> None:
 @pytest.mark.shared
 def test_real_files_that_announce_one_frame_too_many(shared: Path) -> None:
     with open_video(shared / "data/clips/RATRACE_wave_f_nm_np1_fr_goo_37.avi") as video:
-        assert (video.stream.frames, video.metadata.num_frames) == (73, 72)  # type: ignore[attr-defined]
+        assert (video.file.stream.frames, video.metadata.num_frames) == (73, 72)  # type: ignore[attr-defined]
         with pytest.raises(VideoError, match="72 frames, 0 to 71"):
             video.read([72])

@@ -8,7 +8,7 @@ from numbered import read_number, write_lying_video
 
 from motionformer.errors import VideoError
 from motionformer.video import open_video, retry_if_frame_count_changed
-from motionformer.video.seek import Stamp, index_packets, times_are_real
+from motionformer.video.container import FrameIndex, Stamp
 
 
 def stamps(text: str) -> list[Stamp]:
@@ -21,7 +21,7 @@ def stamps(text: str) -> list[Stamp]:
 
 def test_frames_are_in_order_of_time_and_start_at_their_key_packet() -> None:
     # Shown 0 1 2 3 | 4 5 6: each group is decoded from its own key packet.
-    index = index_packets(stamps("0! 3 1 2 4! 6 5"))
+    index = FrameIndex.of(stamps("0! 3 1 2 4! 6 5"))
     assert index is not None
     assert index.times == [0, 1, 2, 3, 4, 5, 6]
     assert index.start == [0, 0, 0, 0, 4, 4, 4]
@@ -30,35 +30,36 @@ def test_frames_are_in_order_of_time_and_start_at_their_key_packet() -> None:
 
 def test_frames_shown_before_their_key_frame_lean_on_the_group_before() -> None:
     # An open group: 4 and 5 are stored after the key packet 6, and shown before it.
-    index = index_packets(stamps("0! 3 1 2 6! 4 5 7"))
+    index = FrameIndex.of(stamps("0! 3 1 2 6! 4 5 7"))
     assert index is not None
     assert index.start == [0, 0, 0, 0, 0, 0, 6, 6]
 
 
 def test_packets_left_out_by_the_container_are_decoded_and_not_counted() -> None:
-    index = index_packets(stamps("0!x 1x 2 3"))
+    index = FrameIndex.of(stamps("0!x 1x 2 3"))
     assert index is not None
     assert index.times == [2, 3]
     assert index.start == [0, 0]
 
 
 def test_a_stream_that_starts_without_a_key_packet_starts_at_its_first() -> None:
-    index = index_packets(stamps("0 1 2! 3"))
+    index = FrameIndex.of(stamps("0 1 2! 3"))
     assert index is not None
     assert index.start == [0, 0, 2, 2]
 
 
 @pytest.mark.parametrize("text", ["0! ? 2", "0! 1 1 2"])
 def test_missing_or_shared_times_give_no_index(text: str) -> None:
-    assert index_packets(stamps(text)) is None
+    assert FrameIndex.of(stamps(text)) is None
 
 
 def test_times_of_avi_are_believed_only_without_reordering_and_place_holders() -> None:
     plain = stamps("0! 1 2")
-    assert times_are_real(plain, "avi", reorder_depth=0)
-    assert not times_are_real(plain, "avi", reorder_depth=1)
-    assert not times_are_real([*plain, Stamp(3, 3, False, False, size=8)], "avi", reorder_depth=0)
-    assert times_are_real(plain, "matroska,webm", reorder_depth=2)
+    small = [*plain, Stamp(3, 3, False, False, size=8)]
+    assert FrameIndex.of(plain, has_times=True, format="avi") is not None
+    assert FrameIndex.of(plain, has_times=False, format="avi") is None
+    assert FrameIndex.of(small, has_times=True, format="avi") is None
+    assert FrameIndex.of(small, has_times=True, format="matroska,webm") is not None
 
 
 @pytest.mark.parametrize("name", ["lying.mp4", "lying.mkv"])

@@ -16,7 +16,7 @@ from numbered import read_number, write_images, write_video
 
 from motionformer.errors import VideoError
 from motionformer.video import open_video
-from motionformer.video import stream as stream_module
+from motionformer.video.container import VideoFile
 from motionformer.video.stream import stream_live, stream_video
 
 
@@ -82,13 +82,13 @@ def test_times_are_those_of_reading_by_number(tmp_path: Path) -> None:
 
 def test_frames_before_a_broken_one_come_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_video(tmp_path / "x.mp4", num_frames=8)
-    decode_all = stream_module.decode_all
+    frames_of = VideoFile.frames
 
     def breaks(*words: Any) -> Any:
-        yield from islice(decode_all(*words), 5)
+        yield from islice(frames_of(*words), 5)
         raise VideoError("is damaged", frame=5)
 
-    monkeypatch.setattr(stream_module, "decode_all", breaks)
+    monkeypatch.setattr(VideoFile, "frames", breaks)
     with stream_video(path) as stream:
         assert [read_number(next(stream.frames)) for _ in range(5)] == [0, 1, 2, 3, 4]
         with pytest.raises(VideoError, match="frame 5: is damaged"):

@@ -269,6 +269,16 @@ class AttentionScheme(nn.Module, ABC):
         """Whether it states what it attends to."""
         return cls.attention_map is not AttentionScheme.attention_map
 
+    def _patches_per_frame(self, x: Float[Tensor, "b n c"], frames: int) -> int:
+        """s, or an error that names the three numbers."""
+        patches = x.shape[1] - self.num_prefix_tokens
+        if frames < 1 or patches < 0 or patches % frames:
+            raise ValueError(
+                f"{x.shape[1]} tokens, {self.num_prefix_tokens} of them prefix tokens, leave {patches} patch tokens,"
+                f" which do not divide into {frames} frames. Tokens are ordered prefix, then frame by frame."
+            )
+        return patches // frames
+
 
 class UnknownKindError(MotionformerError, ValueError):
     """A scheme, a kernel or an option of one that is not registered."""

@@ -21,7 +21,7 @@ from motionformer.attention.contract import (
     register_scheme,
 )
 from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import patches_per_frame, project_qkv
+from motionformer.attention.projection import project_qkv
 
 _GROUPS = {"time": ("(b s) h f", "(b s) f"), "space": ("(b f) h s", "(b f) s")}
 
@@ -112,7 +112,7 @@ class DividedAttention(AttentionScheme):
     ) -> Tokens:
         """Attend from `x` to itself or to a `context` of the same grid. Masks cover prefix tokens, True is real."""
         p = self.num_prefix_tokens
-        s = patches_per_frame(x.shape[1], p, frames)
+        s = self._patches_per_frame(x, frames)
         if context is not None and context.shape != x.shape:
             raise ValueError(f"divided attention needs a context laid out like x: {context.shape} against {x.shape}.")
         q, k, v = project_qkv(self.qkv, x, context, self.num_heads)

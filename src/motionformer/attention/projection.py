@@ -1,4 +1,4 @@
-"""What schemes and kernels share: queries, keys and values of each head; masks; chunks of queries; precision."""
+"""What schemes and kernels share: queries, keys and values of each head; masks; precision."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -9,10 +9,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_CPU_BUDGET = 6 << 20
-"""Elements of the trajectories `[b f n c]` held at once on a CPU: 24 MB of float32, about one last-level cache."""
-_ACCELERATOR_BUDGET = 128 << 20
-"""The same elsewhere, where few large kernels win: 256 MB of bfloat16."""
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module] = nn.Linear) -> bool:
@@ -50,17 +46,6 @@ def project_qkv(
     return q, k, v
 
 
-def patches_per_frame(num_tokens: int, num_prefix_tokens: int, frames: int) -> int:
-    """s, or an error that names the three numbers."""
-    patches = num_tokens - num_prefix_tokens
-    if frames < 1 or patches < 0 or patches % frames:
-        raise ValueError(
-            f"{num_tokens} tokens, {num_prefix_tokens} of them prefix tokens, leave {patches} patch tokens, which do "
-            f"not divide into {frames} frames. Tokens are ordered prefix, then frame by frame."
-        )
-    return patches // frames
-
-
 def split_bias(
     key_mask: Bool[Tensor, "b m"] | None, key_bias: Float[Tensor, "b m"] | None, frames: int, like: Tensor
 ) -> tuple[Float[Tensor, "b {frames} s"] | None, Bool[Tensor, "b {frames}"] | None]:
@@ -85,21 +70,6 @@ def is_visible(bias: Float[Tensor, "b f s"]) -> Bool[Tensor, "b f s"]:
 def finite_frames(bias: Float[Tensor, "b f s"]) -> Float[Tensor, "b f s"]:
     """Zero where a frame has no visible key: a softmax over nothing would be NaN."""
     return bias.masked_fill(~is_visible(bias).any(dim=-1, keepdim=True), 0.0)
-
-
-def automatic_chunk(q: Tensor, frames: int) -> int:
-    """Queries a chunk for queries `[b h n d]`: even pieces that fit the budget of their device.
-
-    It never changes the result. The trajectory of a query is f · c numbers, 25 kB at base size. All at once they leave
-    every cache and, on a CPU, are fetched from the operating system page by page; too few at once, and the fused kernel
-    works on small blocks.
-    """
-    b, h, n, d = q.shape
-    if torch.compiler.is_exporting():  # a number of pieces that depends on the batch would fix the batch
-        return n
-    budget = _CPU_BUDGET if q.device.type == "cpu" else _ACCELERATOR_BUDGET
-    pieces = max(1, round(b * n * frames * h * d / budget))
-    return max(32, -(-n // pieces))
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from motionformer.attention.contract import AttentionKernel, Bias, Keys, LayerRecord, Mask, Pool, Queries, Values
-from motionformer.attention.folded import OwnFrames, Trajectories
-from motionformer.attention.temporal import TemporalPooling, Visible
+from motionformer.attention.temporal import OwnFrames, TemporalPooling, Trajectories, Visible
 
 
 @contextmanager

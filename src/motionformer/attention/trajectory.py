@@ -22,8 +22,13 @@ from motionformer.attention.contract import (
     register_scheme,
 )
 from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import automatic_chunk, patches_per_frame, project_qkv, split_bias
+from motionformer.attention.projection import project_qkv, split_bias
 from motionformer.attention.temporal import POOLINGS, TemporalAttention, TemporalPooling
+
+_CPU_BUDGET = 6 << 20
+"""Elements of the trajectories `[b f n c]` held at once on a CPU: 24 MB of float32, about one last-level cache."""
+_ACCELERATOR_BUDGET = 128 << 20
+"""The same elsewhere, where few large kernels win: 256 MB of bfloat16."""
 
 
 @register_scheme("trajectory")
@@ -101,8 +106,11 @@ class TrajectoryAttention(AttentionScheme):
         of each patch query where `x` is not laid out like the context.
         """
         p = self.num_prefix_tokens
-        patches_per_frame((x if context is None else context).shape[1], p, frames)
-        own = self._own_frames(x, frames) if query_frames is None else query_frames
+        self._patches_per_frame(x if context is None else context, frames)
+        own = query_frames
+        if own is None:
+            s = self._patches_per_frame(x, frames)
+            own = torch.arange(frames * s, device=x.device) // s
         if own.shape[0] != x.shape[1] - p:
             raise ValueError(f"query_frames has {own.shape[0]} entries for {x.shape[1] - p} patch queries.")
         q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
@@ -115,7 +123,7 @@ class TrajectoryAttention(AttentionScheme):
             pieces.append(rearrange(prefix, "b h p 1 d -> b p (h d)"))
         bias, visible = split_bias(_after(key_mask, p), _after(key_bias, p), frames, q)
         pool = self.kernel.prepare(q[:, :, p:], k[:, :, p:], v[:, :, p:], frames, bias, _after(query_mask, p))
-        chunk = automatic_chunk(q[:, :, p:], frames) if self.chunk_size is None else self.chunk_size
+        chunk = _automatic_chunk(q[:, :, p:], frames) if self.chunk_size is None else self.chunk_size
         for queries, mine in zip(q[:, :, p:].split(chunk, dim=2), own.split(chunk), strict=True):
             if self.recompute and torch.is_grad_enabled():
                 pieces.append(checkpoint(self._track, pool, queries, mine, visible, use_reentrant=False))
@@ -149,10 +157,21 @@ class TrajectoryAttention(AttentionScheme):
         out: Tensor = self.time(trajectories, own, visible)
         return out
 
-    def _own_frames(self, x: Tensor, frames: int) -> Int[Tensor, " patches"]:
-        s = patches_per_frame(x.shape[1], self.num_prefix_tokens, frames)
-        return torch.arange(frames * s, device=x.device) // s
-
 
 def _after(per_token: Tensor | None, p: int) -> Tensor | None:
     return None if per_token is None else per_token[:, p:]
+
+
+def _automatic_chunk(q: Tensor, frames: int) -> int:
+    """Queries a chunk for queries `[b h n d]`: even pieces that fit the budget of their device.
+
+    It never changes the result. The trajectory of a query is f · c numbers, 25 kB at base size. All at once they leave
+    every cache and, on a CPU, are fetched from the operating system page by page; too few at once, and the fused kernel
+    works on small blocks.
+    """
+    b, h, n, d = q.shape
+    if torch.compiler.is_exporting():  # a number of pieces that depends on the batch would fix the batch
+        return n
+    budget = _CPU_BUDGET if q.device.type == "cpu" else _ACCELERATOR_BUDGET
+    pieces = max(1, round(b * n * frames * h * d / budget))
+    return max(32, -(-n // pieces))

@@ -70,7 +70,7 @@ def check(
     from rich.console import Console
     from rich.progress import track
 
-    from motionformer.data.check import ScanReport, count_videos, scan
+    from motionformer.data.check import ScanReport, scan
     from motionformer.data.source import open_dataset
     from motionformer.runs import check_output, write_atomically
 
@@ -86,7 +86,8 @@ def check(
         _print_how(console, one)
     running = scan(annotations, num_workers=num_workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
     progress = Console(stderr=True)
-    files = tuple(track(running, "checking", count_videos(annotations), console=progress, transient=True))
+    num_videos = len({record.path for one in annotations for record in one})
+    files = tuple(track(running, "checking", num_videos, console=progress, transient=True))
     report = ScanReport(tuple(annotations), files)
     _print_report(console, report, show)
     if csv:

@@ -10,15 +10,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from motionformer.data.clips import record_clock
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
 from motionformer.runs import atomic_write, valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
-from motionformer.video.container import Deadline, open_container
+from motionformer.video.container import Deadline, VideoFile
 
-Status = Literal["ok", "odd", "short", "broken"]
+_Status = Literal["ok", "odd", "short", "broken"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class FileReport:
     """What was found. `status` is the worst of it; `reasons` tell why it is not `ok`."""
 
     path: Path
-    status: Status
+    status: _Status
     reasons: tuple[str, ...] = ()
     num_frames: int | None = None
     fps: float | None = None
@@ -58,11 +57,11 @@ def _inspect_video(task: _Task) -> FileReport:
         header = [] if task.path.is_dir() else _header_oddities(task, found)
     except VideoError as error:
         return FileReport(task.path, "broken", (_reason(error),))
-    lengths = [len(record_clock(record, clock).span(record.start, record.end)) for record in task.records]
+    lengths = [len(record.clock(clock).span(record.start, record.end)) for record in task.records]
     beyond, late = _pieces(task.records, lengths, found)
     odd = (*header, *_oddities(opened), *late)
     short = _shortness(task, lengths, found)
-    status: Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
+    status: _Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
     return FileReport(
         path=task.path,
         status=status,
@@ -78,7 +77,8 @@ def _inspect_video(task: _Task) -> FileReport:
 
 def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
     """Where the header differs from what came out."""
-    container, stream = open_container(task.path, Deadline(task.time_limit), num_threads=1)
+    file = VideoFile(task.path, Deadline(task.time_limit))
+    container, stream = file.container, file.stream
     with container:
         odd = []
         if stream.frames and stream.frames != found.num_frames:
@@ -122,8 +122,8 @@ def _reason(error: VideoError) -> str:
     return error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
 
 
-USUAL_RATE = 30.0  # frames a second at which models count their stride
-GRACE = 10.0  # seconds more than the decoder's own limit before its process is ended
+_USUAL_RATE = 30.0  # frames a second at which models count their stride
+_GRACE = 10.0  # seconds more than the decoder's own limit before its process is ended
 
 
 def scan(
@@ -140,13 +140,9 @@ def scan(
         _Task(path, tuple(of_path), min_frames, time_limit, decode)
         for path, of_path in groupby(records, key=lambda record: record.path)
     ]
-    limit = 2 * time_limit + GRACE  # opening and checking have a limit each
+    limit = 2 * time_limit + _GRACE  # opening and checking have a limit each
     for index, result in run_in_processes(_inspect_video, tasks, num_workers=num_workers, time_limit=limit):
         yield FileReport(tasks[index].path, "broken", (result.reason,)) if isinstance(result, Crash) else result
-
-
-def count_videos(annotations: Sequence[Annotations]) -> int:
-    return len({record.path for one in annotations for record in one})
 
 
 @dataclass(frozen=True)
@@ -190,13 +186,13 @@ class ScanReport:
 
     def slow_note(self) -> str | None:
         """Of how many videos a clip may show frames several times; which model reads them is not known here."""
-        rates = [file.fps for file in self.files if file.fps is not None and file.fps < USUAL_RATE]
+        rates = [file.fps for file in self.files if file.fps is not None and file.fps < _USUAL_RATE]
         if not rates:
             return None
         return (
-            f"{len(rates)} of {len(self.files)} videos are slower than {USUAL_RATE:g} frames a second, down to"
-            f" {min(rates):g}: a model whose stride is s at {USUAL_RATE:g} sees frames of a video below"
-            f" {USUAL_RATE:g} / s several times (`predict` and `evaluate` count them; --sample-by frames repeats none)"
+            f"{len(rates)} of {len(self.files)} videos are slower than {_USUAL_RATE:g} frames a second, down to"
+            f" {min(rates):g}: a model whose stride is s at {_USUAL_RATE:g} sees frames of a video below"
+            f" {_USUAL_RATE:g} / s several times (`predict` and `evaluate` count them; --sample-by frames repeats none)"
         )
 
     def to_json(self) -> str:

@@ -16,13 +16,13 @@ from jaxtyping import Num, UInt8
 from torch import Generator, Tensor
 
 from motionformer.data.record import Label, Record
-from motionformer.errors import AnnotationError, VideoError
+from motionformer.errors import AnnotationError
 from motionformer.video import Clock, ReadFacts, Video, open_video, retry_if_frame_count_changed
 from motionformer.video.sample import FrameSampler, eval_sampler, piece_frames
 from motionformer.video.spec import InputSpec, SamplingProtocol
-from motionformer.video.transforms.pipelines import CropChoice, crop_choices, crop_transform, resize_transform
+from motionformer.video.transforms import CropChoice, crop_transform, resize_transform
 
-BYTES_AT_ONCE = 256_000_000
+_BYTES_AT_ONCE = 256_000_000
 """Of decoded frames that wait to be resized. Small videos are read in one go: every further one seeks again."""
 
 
@@ -85,7 +85,7 @@ class ClipReader:
         self._resize = None
         if transforms is None:
             self._resize = resize_transform(spec)
-            transforms = [crop_transform(spec, crop) for crop in crops or crop_choices(spec)]
+            transforms = [crop_transform(spec, crop) for crop in crops or _crop_choices(spec)]
         self.transforms = tuple(transforms)
 
     @property
@@ -152,7 +152,7 @@ class ClipReader:
         wanted = _distinct(chosen)
         step = len(wanted)
         if self._resize is not None:
-            step = max(1, BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
+            step = max(1, _BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
         parts = [self.resize(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
         frames = parts[0] if len(parts) == 1 else torch.cat(parts)
         return _views(frames, wanted, chosen, clock, ReadFacts.of(chosen, video.damaged))
@@ -177,33 +177,24 @@ def check_sampling(sampling: str, sampler: FrameSampler, name: str) -> None:
 def _sampled_piece(record: Record, clock: Clock, protocol: SamplingProtocol) -> tuple[Clock, range | None]:
     """The clock that a record's clips are cut by, and the frames of its piece; None for a whole video."""
     if record.start is None and record.end is None:
-        return record_clock(record, clock), None
+        return record.clock(clock), None
     if protocol == "uniform":
-        return record_clock(record, clock), frame_span(record, clock)
+        return record.clock(clock), record.span(clock)
     rate = record.assumed_fps if record.path.is_dir() else None
-    clock = Clock(clock.num_frames, rate) if rate else record_clock(record, clock)
+    clock = Clock(clock.num_frames, rate) if rate else record.clock(clock)
     piece = piece_frames(clock, record.start, record.end)
-    _check_begins(record, clock, piece.start < clock.num_frames)
+    record.check_begins(clock, piece.start < clock.num_frames)
     return clock, piece
 
 
-def frame_span(record: Record, clock: Clock) -> range:
-    """The frames that appear from `start` (included) to `end` (excluded), at least one. Raises `VideoError`."""
-    clock = record_clock(record, clock)
-    span = clock.span(record.start, record.end)
-    _check_begins(record, clock, bool(span))
-    return span
+def _crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
+    """The centre, or the three along the long side.
 
-
-def _check_begins(record: Record, clock: Clock, begins: bool) -> None:
-    if not begins:
-        reason = f"the piece begins at {record.start:g} s, but the video has only {clock.duration:.2f} s"
-        raise VideoError(reason, record.path, line=record.line)
-
-
-def record_clock(record: Record, clock: Clock) -> Clock:
-    """The video's clock, unless the record brings a rate of its own."""
-    return Clock(clock.num_frames, record.fps) if record.fps else clock
+    The released program takes the first of the three, not the centre, for a single crop of Something-Something.
+    """
+    if spec.crops == 1:
+        return (0,) if spec.protocol == "released" and spec.sampling == "segments" else ("centre",)
+    return (0, 1, 2)
 
 
 def _distinct(clips: list[list[int]]) -> list[int]:

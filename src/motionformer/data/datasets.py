@@ -119,7 +119,7 @@ class ClipDataset(Dataset[dict[str, Any]]):
         return read_item(self.reader, record, index, item_generator(self.seed, epoch, index), str(record.path))
 
 
-NO_CLASS = -1
+_NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
 
 
@@ -160,7 +160,7 @@ def _batch_labels(labels: list[Label]) -> Tensor | dict[str, Tensor] | None:
         return {task: torch.tensor([label[task] for label in labels]) for task in labels[0]}  # type: ignore[index,call-overload]
     if labels and isinstance(labels[0], tuple):
         rows = [torch.tensor(label, dtype=torch.int64) for label in labels]
-        return pad_sequence(rows, batch_first=True, padding_value=NO_CLASS)
+        return pad_sequence(rows, batch_first=True, padding_value=_NO_CLASS)
     return torch.tensor(labels, dtype=torch.int64)
 
 

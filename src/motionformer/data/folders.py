@@ -11,18 +11,18 @@ from motionformer.data.lists import ClassSource, numbers_of, read_class_names
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
 
-SPLIT_FOLDERS = {
+_SPLIT_FOLDERS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-SHARES: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
+_SHARES: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
 
 
 def read_class_folders(
     root: Path,
     split: str | None = None,
-    shares: Mapping[str, float] = SHARES,
+    shares: Mapping[str, float] = _SHARES,
     seed: int = 0,
     class_names: ClassSource | None = None,
 ) -> Annotations:
@@ -66,7 +66,7 @@ def read_class_folders(
 def split_folders(root: Path) -> dict[str, Path]:
     """`train`, `val`, `test` folders, when `root` holds a training folder and nothing but such folders."""
     folders = visible_folders(root)
-    known = {SPLIT_FOLDERS[folder.name.lower()]: folder for folder in folders if folder.name.lower() in SPLIT_FOLDERS}
+    known = {_SPLIT_FOLDERS[folder.name.lower()]: folder for folder in folders if folder.name.lower() in _SPLIT_FOLDERS}
     return known if "train" in known and len(known) == len(folders) else {}
 
 
@@ -104,19 +104,19 @@ def _bounds(count: int, shares: Mapping[str, float]) -> dict[str, tuple[int, int
     return bounds
 
 
-ANIMATION = ".gif"
+_ANIMATION = ".gif"
 """A video by itself; beside pictures it is a preview of them."""
-VIDEO_SUFFIXES = frozenset(
+_VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi", ".divx", ".mpg", ".mpeg", ".vob"}
-    | {".ts", ".mts", ".m2ts", ".wmv", ".asf", ".flv", ".ogv", ".mxf", ".dv", ANIMATION}
+    | {".ts", ".mts", ".m2ts", ".wmv", ".asf", ".flv", ".ogv", ".mxf", ".dv", _ANIMATION}
 )
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
-TEXT_SUFFIXES = frozenset(
+_IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
+_TEXT_SUFFIXES = frozenset(
     {".txt", ".md", ".rst", ".html", ".pdf", ".log", ".srt", ".vtt", ".ini", ".db"}
     | {".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml"}
 )
 """What commonly lies beside videos and is no riddle to anybody."""
-TEXT_NAMES = frozenset({"readme", "license", "licence"})
+_TEXT_NAMES = frozenset({"readme", "license", "licence"})
 
 
 def find_videos(folder: Path) -> list[Path]:
@@ -129,7 +129,7 @@ def find_videos(folder: Path) -> list[Path]:
 
 
 def is_video(path: Path) -> bool:
-    return path.suffix.lower() in VIDEO_SUFFIXES
+    return path.suffix.lower() in _VIDEO_SUFFIXES
 
 
 def is_frame_folder(folder: Path) -> bool:
@@ -156,11 +156,6 @@ def note_left_out(folder: Path) -> tuple[str, ...]:
 
 def visible_folders(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-
-
-def first_existing(candidates: list[Path]) -> Path:
-    """The first that is there; the first of all when none is, so that a message can name it."""
-    return next((path for path in candidates if path.exists()), candidates[0])
 
 
 def _walk(folder: Path) -> Iterator[tuple[list[Path], list[Path], list[Path]]]:
@@ -204,12 +199,12 @@ def _holds_video(folder: Path) -> bool:
 
 
 def _is_animation(path: Path) -> bool:
-    return path.suffix.lower() == ANIMATION
+    return path.suffix.lower() == _ANIMATION
 
 
 def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES
+    return path.suffix.lower() in _IMAGE_SUFFIXES
 
 
 def _is_text(path: Path) -> bool:
-    return path.suffix.lower() in TEXT_SUFFIXES or path.stem.lower() in TEXT_NAMES
+    return path.suffix.lower() in _TEXT_SUFFIXES or path.stem.lower() in _TEXT_NAMES

@@ -19,7 +19,7 @@ from motionformer.data.record import SEPARATOR, Annotations, Label, Record
 from motionformer.errors import AnnotationError
 
 
-def read_text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     """The file as text, without a byte order mark."""
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -35,13 +35,13 @@ def read_text(file: Path) -> str:
 
 def read_lines(file: Path) -> list[tuple[int, str]]:
     """Lines that are not empty, with their numbers."""
-    lines = enumerate(read_text(file).splitlines(), start=1)
+    lines = enumerate(_read_text(file).splitlines(), start=1)
     return [(number, line.strip()) for number, line in lines if line.strip()]
 
 
 def read_json(file: Path) -> Any:
     try:
-        return json.loads(read_text(file))
+        return json.loads(_read_text(file))
     except json.JSONDecodeError as error:
         raise AnnotationError(f"not JSON: {error.msg}.", file, error.lineno) from error
 
@@ -84,9 +84,9 @@ class Row:
         return AnnotationError(reason, self.file, self.line)
 
 
-def read_cells(file: Path, delimiter: str = ",") -> list[tuple[int, list[str]]]:
+def _read_cells(file: Path, delimiter: str = ",") -> list[tuple[int, list[str]]]:
     """Rows of stripped cells with the line on which each ends; empty rows are left out."""
-    reader = csv.reader(read_text(file).splitlines(keepends=True), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(_read_text(file).splitlines(keepends=True), delimiter=delimiter, skipinitialspace=True)
     rows = []
     try:
         for cells in reader:
@@ -100,7 +100,7 @@ def read_cells(file: Path, delimiter: str = ",") -> list[tuple[int, list[str]]]:
 
 def read_rows(file: Path, required: Sequence[str]) -> Iterator[Row]:
     """Rows of a csv file whose first line names the columns."""
-    (header_line, header), *rows = read_cells(file)
+    (header_line, header), *rows = _read_cells(file)
     header = [name.lower() for name in header]
     missing = [name for name in required if name not in header]
     if missing:
@@ -171,21 +171,21 @@ def _unique_names(names: Sequence[str], file: Path | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-COLUMNS = ("path", "label", "start", "end")
-SEVERAL = "labels"
+_COLUMNS = ("path", "label", "start", "end")
+_SEVERAL = "labels"
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
-CALLED = "class "
-SYNONYMS = {"video": "path", "file": "path", "filename": "path", "class": "label", "label_id": "label"}
+_CALLED = "class "
+_SYNONYMS = {"video": "path", "file": "path", "filename": "path", "class": "label", "label_id": "label"}
 
 
 def writable_name(name: str) -> str:
     """A class name as a list can hold it: a bare number would be an index, so `7` is written as `class 7`."""
-    return CALLED + name if WHOLE_NUMBER.fullmatch(name) else name
+    return _CALLED + name if WHOLE_NUMBER.fullmatch(name) else name
 
 
 def original_name(written: str) -> str:
     """What `writable_name` was given: `class 7` is class `7`."""
-    name = written.removeprefix(CALLED)
+    name = written.removeprefix(_CALLED)
     return name if WHOLE_NUMBER.fullmatch(name) else written
 
 
@@ -208,7 +208,7 @@ def read_plain_list(
     root = file.parent if root is None else root
     rows = _rows(file)
     names = None if class_names is None else read_class_names(class_names)
-    is_multi_label = SEVERAL in rows[0].cells
+    is_multi_label = _SEVERAL in rows[0].cells
     labels = [label for row in rows for label in _parts(row)]
     names = names or _names_of(labels, file)
     numbers = _numbers(names, [text for _, text in labels])
@@ -231,23 +231,23 @@ def _rows(file: Path) -> list[Row]:
     lines = read_lines(file)
     if "," not in lines[0][1]:
         return [_spaced(file, number, line) for number, line in lines]
-    cells = read_cells(file)
-    header = [SYNONYMS.get(cell.lower(), cell.lower()) for cell in cells[0][1]]
-    if "path" not in header and "label" not in header and SEVERAL not in header:
-        header = list(COLUMNS[: max(2, len(cells[0][1]))])
+    cells = _read_cells(file)
+    header = [_SYNONYMS.get(cell.lower(), cell.lower()) for cell in cells[0][1]]
+    if "path" not in header and "label" not in header and _SEVERAL not in header:
+        header = list(_COLUMNS[: max(2, len(cells[0][1]))])
     else:
         line, _ = cells.pop(0)
-        if {"label", SEVERAL} <= set(header):
+        if {"label", _SEVERAL} <= set(header):
             raise AnnotationError("has a column 'label' and a column 'labels'; which of them is meant?", file, line)
-        wanted = ("path", SEVERAL if SEVERAL in header else "label")
+        wanted = ("path", _SEVERAL if _SEVERAL in header else "label")
         missing = [column for column in wanted if column not in header]
         if missing:
             reason = f"no column {missing[0]!r}; the first line has {', '.join(header)}."
             raise AnnotationError(reason, file, line)
     if not cells:
         raise AnnotationError("the list has column names and no line below them.", file)
-    if SEVERAL in header:
-        _check_complete(cells, header.index(SEVERAL), file)
+    if _SEVERAL in header:
+        _check_complete(cells, header.index(_SEVERAL), file)
     return [_named_row(header, row, file, line) for line, row in cells]
 
 
@@ -255,7 +255,7 @@ def _check_complete(cells: list[tuple[int, list[str]]], column: int, file: Path)
     """An empty cell means that the video shows no class; a line that stops before it may be torn."""
     for line, row in cells:
         if len(row) <= column:
-            reason = f"no value for {SEVERAL!r}; a video of no class has a comma and nothing behind it."
+            reason = f"no value for {_SEVERAL!r}; a video of no class has a comma and nothing behind it."
             raise AnnotationError(reason, file, line)
 
 
@@ -268,9 +268,9 @@ def _spaced(file: Path, number: int, line: str) -> Row:
 
 def _parts(row: Row) -> list[tuple[Row, str]]:
     """The classes of a line as written."""
-    if SEVERAL not in row.cells:
+    if _SEVERAL not in row.cells:
         return [(row, row.text("label"))]
-    cell = row.cells[SEVERAL]
+    cell = row.cells[_SEVERAL]
     parts = [part.strip() for part in cell.split(SEPARATOR)] if cell else []
     if not all(parts):
         raise row.error(f"labels are {cell!r}, with nothing on one side of a {SEPARATOR}.")
@@ -307,7 +307,7 @@ def _plain(number: str) -> str:
 
 def _label(row: Row, numbers: dict[str, int]) -> Label:
     found = sorted(_number(row, text, numbers) for row, text in _parts(row))
-    return tuple(found) if SEVERAL in row.cells else found[0]
+    return tuple(found) if _SEVERAL in row.cells else found[0]
 
 
 def _number(row: Row, text: str, numbers: dict[str, int]) -> int:
@@ -325,7 +325,9 @@ def _number(row: Row, text: str, numbers: dict[str, int]) -> int:
 def _how_many(records: Iterable[Record]) -> str:
     counts = [len(record.label) for record in records if isinstance(record.label, tuple)]
     none = f", {counts.count(0)} of them of no class" if 0 in counts else ""
-    return f"a list of {len(counts)} paths{none}, up to {max(counts)} classes each (column {SEVERAL!r}, | between them)"
+    return (
+        f"a list of {len(counts)} paths{none}, up to {max(counts)} classes each (column {_SEVERAL!r}, | between them)"
+    )
 
 
 def _doubts(rows: list[Row]) -> tuple[str, ...]:
@@ -335,4 +337,4 @@ def _doubts(rows: list[Row]) -> tuple[str, ...]:
         return ()
     example = found[0].text("label")
     what = f"{len(found)} labels hold a {SEPARATOR}, such as {example!r}, and are taken for one name each"
-    return (f"{what}; if several classes are meant, call the column {SEVERAL!r}",)
+    return (f"{what}; if several classes are meant, call the column {_SEVERAL!r}",)

@@ -23,12 +23,12 @@ from torch.utils.data import Dataset
 
 __all__ = ["CLASSES", "LEVELS", "Level", "MotionBenchmark", "MotionClip", "write_videos"]
 
-Range = tuple[float, float]
+_Range = tuple[float, float]
 Split = Literal["train", "val", "test"]
-SPLITS: tuple[Split, ...] = ("train", "val", "test")
-MIN_SIZE = 16
-Pixels = Float32[np.ndarray, "..."]
-Distance = Callable[[Pixels, Pixels], Pixels]
+_SPLITS: tuple[Split, ...] = ("train", "val", "test")
+_MIN_SIZE = 16
+_Pixels = Float32[np.ndarray, "..."]
+_Distance = Callable[[_Pixels, _Pixels], _Pixels]
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class Level:
         occluder_width: of a bar.
     """
 
-    radius: Range = (0.13, 0.17)
-    speed: Range = (0.04, 0.07)
-    pan: Range = (0.0, 0.0)
+    radius: _Range = (0.13, 0.17)
+    speed: _Range = (0.04, 0.07)
+    pan: _Range = (0.0, 0.0)
     ground_contrast: float = 0.15
     ground_waves: int = 3
     num_distractors: int = 0
-    distractor_radius: Range = (0.05, 0.08)
+    distractor_radius: _Range = (0.05, 0.08)
     num_occluders: int = 0
-    occluder_width: Range = (0.06, 0.1)
+    occluder_width: _Range = (0.06, 0.1)
 
     def __post_init__(self) -> None:
         if max(self.radius[1], self.distractor_radius[1]) > 0.3:
@@ -77,15 +77,6 @@ LEVELS: Mapping[str, Level] = MappingProxyType(
         ),
     }
 )
-
-
-def find_level(level: str | Level) -> Level:
-    """A level by name; a `Level` of one's own is returned as it is."""
-    if isinstance(level, Level):
-        return level
-    if level not in LEVELS:
-        raise ValueError(f"there is no level {level!r}; there are {', '.join(LEVELS)}.")
-    return LEVELS[level]
 
 
 CLASSES = ("right", "up-right", "up", "up-left", "left", "down-left", "down", "down-right")
@@ -132,46 +123,53 @@ class _Bar:
 
 
 @dataclass(frozen=True)
-class Scene:
+class _Scene:
     label: int
     disc: _Body
     ground: _Ground
     distractors: tuple[_Body, ...] = ()
     bars: tuple[_Bar, ...] = ()
 
+    @classmethod
+    def draw(cls, level: Level, label: int, rng: np.random.Generator) -> "_Scene":
+        """A random scene whose disc moves across the picture in direction `label` of `CLASSES`."""
+        pan = _polar(rng.uniform(*level.pan), rng.uniform(0.0, 2 * np.pi))
+        disc = _Body(
+            start=rng.random(2),
+            step=_polar(rng.uniform(*level.speed), label * np.pi / 4),
+            radius=rng.uniform(*level.radius),
+            # bright stripes between dark ones: the disc differs from any ground by its texture, not by one colour
+            colours=np.stack([rng.uniform(0.75, 1.0, 3), rng.uniform(0.0, 0.35, 3)]),
+            stripes=np.append(_polar(1 / rng.uniform(0.12, 0.2), rng.uniform(0.0, 2 * np.pi)), rng.random()),
+        )
+        return cls(
+            label,
+            disc,
+            _draw_ground(level, pan, rng),
+            tuple(_draw_distractor(level, rng) for _ in range(level.num_distractors)),
+            tuple(_draw_bar(level.occluder_width, rng) for _ in range(level.num_occluders)),
+        )
 
-def draw_scene(level: Level, label: int, rng: np.random.Generator) -> Scene:
-    """A random scene whose disc moves across the picture in direction `label` of `CLASSES`."""
-    pan = _polar(rng.uniform(*level.pan), rng.uniform(0.0, 2 * np.pi))
-    disc = _Body(
-        start=rng.random(2),
-        step=velocity(label, rng.uniform(*level.speed)),
-        radius=rng.uniform(*level.radius),
-        colours=_disc_colours(rng),
-        stripes=np.append(_polar(1 / rng.uniform(0.12, 0.2), rng.uniform(0.0, 2 * np.pi)), rng.random()),
-    )
-    return Scene(
-        label,
-        disc,
-        _draw_ground(level, pan, rng),
-        tuple(_draw_distractor(level, rng) for _ in range(level.num_distractors)),
-        tuple(_draw_bar(level.occluder_width, rng) for _ in range(level.num_occluders)),
-    )
+    def render(self, frames: int, size: int) -> UInt8[np.ndarray, "{frames} {size} {size} 3"]:
+        """The clip, back to front: ground, distractors, disc, bars."""
+        canvas = _ground(self.ground, frames, size)
+        for body in self.distractors:
+            _paint(canvas, body, lambda x, y: np.maximum(np.abs(x), np.abs(y)))
+        _paint(canvas, self.disc, np.hypot)
+        for bar in self.bars:
+            _paint_bar(canvas, bar, self.ground)
+        pixels: UInt8[np.ndarray, "t size size 3"] = np.rint(canvas * 255).astype(np.uint8)
+        return pixels
 
-
-def velocity(label: int, speed: float) -> Float[np.ndarray, "2"]:
-    """The step per frame of a disc of class `label`."""
-    return _polar(speed, label * np.pi / 4)
+    def disc_path(self, frames: int, size: int) -> Float32[np.ndarray, "{frames} 2"]:
+        """Where the centre of the disc is, (x, y) in pixels; the first pixel reaches from 0 to 1."""
+        path: _Pixels = (self.disc.places(frames) * size).astype(np.float32) % np.float32(size)
+        return path
 
 
 def _polar(length: float, angle: float) -> Float[np.ndarray, "2"]:
     """A vector; the angle is counter-clockwise as seen, and y points down."""
     return length * np.array([np.cos(angle), -np.sin(angle)])
-
-
-def _disc_colours(rng: np.random.Generator) -> Float[np.ndarray, "2 3"]:
-    """Bright stripes between dark ones: the disc differs from any ground by its texture, not by one colour."""
-    return np.stack([rng.uniform(0.75, 1.0, 3), rng.uniform(0.0, 0.35, 3)])
 
 
 def _draw_ground(level: Level, pan: Float[np.ndarray, "2"], rng: np.random.Generator) -> _Ground:
@@ -199,11 +197,8 @@ def _draw_distractor(level: Level, rng: np.random.Generator) -> _Body:
     )
 
 
-def _draw_bar(width: Range, rng: np.random.Generator) -> _Bar:
+def _draw_bar(width: _Range, rng: np.random.Generator) -> _Bar:
     return _Bar(int(rng.integers(2)), rng.random(), rng.uniform(*width), rng.uniform(0.2, 0.6, 3))
-
-
-"""From the centre of a body to its offsets (x, y), in pixels."""
 
 
 class MotionClip(NamedTuple):
@@ -239,14 +234,16 @@ class MotionBenchmark(Dataset[MotionClip]):
         size: int = 48,
         seed: int = 0,
     ) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"split is one of {', '.join(SPLITS)}; not {split!r}.")
-        if num_clips < 0 or frames < 1 or stride < 1 or size < MIN_SIZE or seed < 0:
+        if split not in _SPLITS:
+            raise ValueError(f"split is one of {', '.join(_SPLITS)}; not {split!r}.")
+        if num_clips < 0 or frames < 1 or stride < 1 or size < _MIN_SIZE or seed < 0:
             raise ValueError(
                 f"cannot make {num_clips} clips of {frames} frames ({stride} apart) of {size} px from seed {seed}: "
-                f"counts and the seed are not negative, a clip has a frame or more, a frame {MIN_SIZE} px or more."
+                f"counts and the seed are not negative, a clip has a frame or more, a frame {_MIN_SIZE} px or more."
             )
-        self.level = find_level(level)
+        if isinstance(level, str) and level not in LEVELS:
+            raise ValueError(f"there is no level {level!r}; there are {', '.join(LEVELS)}.")
+        self.level = LEVELS[level] if isinstance(level, str) else level
         self.split = split
         self.num_clips = num_clips
         self.frames = frames
@@ -259,16 +256,18 @@ class MotionBenchmark(Dataset[MotionClip]):
 
     def __getitem__(self, index: int) -> MotionClip:
         scene, length = self.scene(index), (self.frames - 1) * self.stride + 1
-        frames, path = (torch.from_numpy(of(scene, length, self.size)[:: self.stride]) for of in (render, disc_path))
+        frames, path = (
+            torch.from_numpy(of(length, self.size)[:: self.stride]) for of in (scene.render, scene.disc_path)
+        )
         return MotionClip(frames, scene.label, path)
 
-    def scene(self, index: int) -> Scene:
+    def scene(self, index: int) -> _Scene:
         """The numbers that clip `index` is painted from."""
         if not -self.num_clips <= index < self.num_clips:
             raise IndexError(f"clip {index} of {self.num_clips}.")
         index %= self.num_clips
-        rng = np.random.default_rng((self.seed, SPLITS.index(self.split), index))
-        return draw_scene(self.level, index % len(CLASSES), rng)
+        rng = np.random.default_rng((self.seed, _SPLITS.index(self.split), index))
+        return _Scene.draw(self.level, index % len(CLASSES), rng)
 
     def __repr__(self) -> str:
         return (
@@ -278,8 +277,8 @@ class MotionBenchmark(Dataset[MotionClip]):
         )
 
 
-PATHS_FILE = "paths.json"
-ENCODING = {"crf": "6", "preset": "fast", "threads": "1", "mbtree": "0"}
+_PATHS_FILE = "paths.json"
+_ENCODING = {"crf": "6", "preset": "fast", "threads": "1", "mbtree": "0"}
 
 
 def write_videos(
@@ -315,7 +314,7 @@ def write_videos(
         file.parent.mkdir(exist_ok=True)
         write_video(file, clip.frames.numpy(), fps)
         videos[file.relative_to(folder).as_posix()] = {"class": name, "path": clip.path.tolist()}
-    paths = folder / PATHS_FILE
+    paths = folder / _PATHS_FILE
     paths.write_text(json.dumps({"size": size, "fps": fps, "videos": videos}, indent=1))
     return paths
 
@@ -327,30 +326,12 @@ def write_video(file: Path, frames: UInt8[np.ndarray, "t H W 3"], fps: int) -> N
     process to process.
     """
     with av.open(str(file), "w") as container:
-        stream = container.add_stream("libx264", rate=fps, options=ENCODING)
+        stream = container.add_stream("libx264", rate=fps, options=_ENCODING)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
-
-
-def render(scene: Scene, frames: int, size: int) -> UInt8[np.ndarray, "{frames} {size} {size} 3"]:
-    """The clip, back to front: ground, distractors, disc, bars."""
-    canvas = _ground(scene.ground, frames, size)
-    for body in scene.distractors:
-        _paint(canvas, body, _square)
-    _paint(canvas, scene.disc, _round)
-    for bar in scene.bars:
-        _paint_bar(canvas, bar, scene.ground)
-    pixels: UInt8[np.ndarray, "t size size 3"] = np.rint(canvas * 255).astype(np.uint8)
-    return pixels
-
-
-def disc_path(scene: Scene, frames: int, size: int) -> Float32[np.ndarray, "{frames} 2"]:
-    """Where the centre of the disc is, (x, y) in pixels; the first pixel reaches from 0 to 1."""
-    path: Pixels = (scene.disc.places(frames) * size).astype(np.float32) % np.float32(size)
-    return path
 
 
 def _ground(ground: _Ground, frames: int, size: int) -> Float32[np.ndarray, "{frames} {size} {size} 3"]:
@@ -370,7 +351,7 @@ def _ground(ground: _Ground, frames: int, size: int) -> Float32[np.ndarray, "{fr
     return np.repeat(texture, frames, axis=0) if still else texture
 
 
-def _paint(canvas: Float32[np.ndarray, "t size size 3"], body: _Body, distance: Distance) -> None:
+def _paint(canvas: Float32[np.ndarray, "t size size 3"], body: _Body, distance: _Distance) -> None:
     """Blend the body into the canvas, over the sides of the frame where it lies across them.
 
     Only a window around the body is touched; its edge is blended over one pixel, so places between pixels show.
@@ -388,23 +369,13 @@ def _paint(canvas: Float32[np.ndarray, "t size size 3"], body: _Body, distance: 
     canvas[where] = behind + cover * (_stripes(body, x / size, y / size) - behind)
 
 
-def _stripes(body: _Body, x: Pixels, y: Pixels) -> Pixels:
+def _stripes(body: _Body, x: _Pixels, y: _Pixels) -> _Pixels:
     """The body's own texture, which moves with it."""
     colours = body.colours.astype(np.float32)
     along_x, along_y, phase = (2 * np.pi * body.stripes).astype(np.float32)
     mix = 0.5 + 0.5 * np.cos(along_x * x + along_y * y + phase)[..., None]
-    texture: Pixels = colours[0] + mix * (colours[1] - colours[0])
+    texture: _Pixels = colours[0] + mix * (colours[1] - colours[0])
     return texture
-
-
-def _round(x: Pixels, y: Pixels) -> Pixels:
-    distance: Pixels = np.hypot(x, y)
-    return distance
-
-
-def _square(x: Pixels, y: Pixels) -> Pixels:
-    distance: Pixels = np.maximum(np.abs(x), np.abs(y))
-    return distance
 
 
 def _paint_bar(canvas: Float32[np.ndarray, "t size size 3"], bar: _Bar, ground: _Ground) -> None:

@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from motionformer.errors import PoolError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
-START_LIMIT = 120.0  # seconds a process may take to import what it needs
+_START_LIMIT = 120.0  # seconds a process may take to import what it needs
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Crash:
 
 
 def run_in_processes(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
     *,
     num_workers: int,
     time_limit: float,
     ahead: int | None = None,
     context: BaseContext | None = None,
-) -> Generator[tuple[int, Result | Crash], None, None]:
+) -> Generator[tuple[int, _Result | Crash], None, None]:
     """(index, result) of every item, each exactly once, as they come. No process is left when the iterator ends.
 
     Processes continue while the caller uses a result. `ahead` is how far they may be beyond the oldest item that is
@@ -65,15 +65,15 @@ def run_in_processes(
 
 
 def run_in_order(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
     *,
     num_workers: int,
     time_limit: float,
     context: BaseContext | None = None,
-) -> Generator[Result | Crash, None, None]:
+) -> Generator[_Result | Crash, None, None]:
     """The results in the order of the items; at most two for each process wait for an earlier one."""
-    early: dict[int, Result | Crash] = {}
+    early: dict[int, _Result | Crash] = {}
     following = 0
     done = run_in_processes(
         function, items, num_workers=num_workers, time_limit=time_limit, ahead=2 * num_workers, context=context
@@ -87,7 +87,7 @@ def run_in_order(
 
 
 def _give_out(
-    workers: "list[_Worker[Item, Result]]", waiting: list[int], items: Sequence[Item], ahead: int | None
+    workers: "list[_Worker[_Item, _Result]]", waiting: list[int], items: Sequence[_Item], ahead: int | None
 ) -> None:
     """The next items to workers that have none."""
     for worker in workers:
@@ -97,31 +97,31 @@ def _give_out(
                 worker.give(waiting.pop(), items)
 
 
-class _Worker(Generic[Item, Result]):
+class _Worker(Generic[_Item, _Result]):
     """One process and the item it is busy with; a dead process is followed by a fresh one with the next item."""
 
     process: BaseProcess
     connection: "Connection[Any, Any]"
 
-    def __init__(self, context: BaseContext, function: Callable[[Item], Result]) -> None:
+    def __init__(self, context: BaseContext, function: Callable[[_Item], _Result]) -> None:
         self.context, self.function = context, function
         self.index: int | None = None
         self.since = 0.0
         self._start()
 
-    def give(self, index: int, items: Sequence[Item]) -> None:
+    def give(self, index: int, items: Sequence[_Item]) -> None:
         if not self.process.is_alive():
             self.end()
             self._start()
-        self.index, self.since = index, time.monotonic() + (0 if self.is_ready else START_LIMIT)
+        self.index, self.since = index, time.monotonic() + (0 if self.is_ready else _START_LIMIT)
         with contextlib.suppress(OSError):  # died in between: `news` reports it, with the reason
             self.connection.send(items[index])
 
-    def news(self, time_limit: float) -> Result | Crash | None:
+    def news(self, time_limit: float) -> _Result | Crash | None:
         """The result, how the process ended without one, or None: still busy."""
         try:
             while self.connection.poll():
-                message: tuple[Result | Crash, ...] = self.connection.recv()
+                message: tuple[_Result | Crash, ...] = self.connection.recv()
                 if message:
                     return message[0]
                 self.is_ready, self.since = True, time.monotonic()

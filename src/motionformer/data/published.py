@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from motionformer.data.folders import find_videos, first_existing
+from motionformer.data.folders import find_videos
 from motionformer.data.lists import (
     ClassSource,
     Row,
@@ -17,7 +17,7 @@ from motionformer.data.lists import (
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
 
-KINETICS_SIZES = (400, 600, 700)
+_KINETICS_SIZES = (400, 600, 700)
 
 
 def read_kinetics(file: Path, root: Path | None = None, class_names: ClassSource | None = None) -> Annotations:
@@ -47,7 +47,7 @@ def read_kinetics(file: Path, root: Path | None = None, class_names: ClassSource
         )
         for row in rows
     )
-    notes = () if given or not labelled or len(names) in KINETICS_SIZES else (_odd_number(len(names)),)
+    notes = () if given or not labelled or len(names) in _KINETICS_SIZES else (_odd_number(len(names)),)
     split = rows[0].cells.get("split") or None if rows else None
     how = f"an official Kinetics csv with {len(names)} classes"
     return Annotations(records, names, f"kinetics-{len(names)}", split, how=how, notes=notes)
@@ -70,13 +70,13 @@ def _kinetics_label(row: Row, numbers: dict[str, int]) -> int:
 
 
 def _odd_number(count: int) -> str:
-    known = ", ".join(map(str, KINETICS_SIZES))
+    known = ", ".join(map(str, _KINETICS_SIZES))
     return f"{count} classes, but Kinetics has {known}; pass class_names if this list lacks some"
 
 
 SOMETHING_LABELS = ("something-something-v2-labels.json", "labels.json")
-SOMETHING_FOLDERS = ("20bn-something-something-v2", "videos", "frames")
-SOMETHING_LISTS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
+_SOMETHING_FOLDERS = ("20bn-something-something-v2", "videos", "frames")
+_SOMETHING_LISTS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 
 
 def read_something(file: Path, root: Path | None = None, labels: ClassSource | None = None) -> Annotations:
@@ -96,19 +96,19 @@ def read_something(file: Path, root: Path | None = None, labels: ClassSource | N
     records = tuple(
         _something_record(entry, number, file, root, numbers) for number, entry in enumerate(entries, start=1)
     )
-    split = next((key for key, parts in SOMETHING_LISTS.items() if any(part in file.stem for part in parts)), None)
+    split = next((key for key, parts in _SOMETHING_LISTS.items() if any(part in file.stem for part in parts)), None)
     how = f"a Something-Something V2 list with {len(names)} classes; sampling by segments (12 frames a second)"
     return Annotations(records, names, "something-something-v2", split, "segments", how)
 
 
 def something_list(folder: Path, split: str) -> Path:
     """The list of a split in a folder, or in its `labels` folder, under the names of either release."""
-    names = [f"{prefix}{name}.json" for name in SOMETHING_LISTS[split] for prefix in ("something-something-v2-", "")]
-    return first_existing([base / name for base in (folder, folder / "labels") for name in names])
+    names = [f"{prefix}{name}.json" for name in _SOMETHING_LISTS[split] for prefix in ("something-something-v2-", "")]
+    return _first_existing([base / name for base in (folder, folder / "labels") for name in names])
 
 
 def _something_root(folder: Path) -> Path:
-    return first_existing([base / name for base in (folder, folder.parent) for name in SOMETHING_FOLDERS] + [folder])
+    return _first_existing([base / name for base in (folder, folder.parent) for name in _SOMETHING_FOLDERS] + [folder])
 
 
 def _check_something_entry(entry: object, number: int, file: Path) -> None:
@@ -118,7 +118,7 @@ def _check_something_entry(entry: object, number: int, file: Path) -> None:
 
 
 def _something_labels(file: Path) -> Path:
-    found = first_existing([file.parent / name for name in SOMETHING_LABELS])
+    found = _first_existing([file.parent / name for name in SOMETHING_LABELS])
     if not found.exists():
         reason = (
             f"there is no {' or '.join(SOMETHING_LABELS)} beside this Something-Something V2 list: give the classes."
@@ -129,7 +129,7 @@ def _something_labels(file: Path) -> Path:
 
 def _something_record(entry: dict[str, object], number: int, file: Path, root: Path, numbers: dict[str, int]) -> Record:
     key = str(entry["id"])
-    path = first_existing([root / f"{key}.webm", root / f"{key}.mp4", root / key])
+    path = _first_existing([root / f"{key}.webm", root / f"{key}.mp4", root / key])
     template = entry.get("template")
     if template is None:
         return Record(path, id=key, source=file)
@@ -140,13 +140,13 @@ def _something_record(entry: dict[str, object], number: int, file: Path, root: P
     return Record(path, numbers[name], id=key, source=file)
 
 
-EPIC_CLASSES = {"verb": 97, "noun": 300}
+_EPIC_CLASSES = {"verb": 97, "noun": 300}
 EPIC_CLASS_FILES = {
     "verb": ("EPIC_100_verb_classes.csv", "EPIC_100_verb_classes_v2.csv"),
     "noun": ("EPIC_100_noun_classes.csv", "EPIC_100_noun_classes_v2.csv"),
 }
-EPIC_VIDEO_INFO = "EPIC_100_video_info.csv"
-EPIC_CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d)(?:\.(\d+))?")
+_EPIC_VIDEO_INFO = "EPIC_100_video_info.csv"
+_EPIC_CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d)(?:\.(\d+))?")
 
 
 def read_epic(file: Path, root: Path | None = None, video_info: Path | None = None) -> Annotations:
@@ -158,11 +158,11 @@ def read_epic(file: Path, root: Path | None = None, video_info: Path | None = No
     check_no_pickle(file)
     root = root or file.parent
     rows = list(read_rows(file, ["narration_id", "participant_id", "video_id"]))
-    rates = _epic_rates(video_info or file.parent / EPIC_VIDEO_INFO, required=video_info is not None)
+    rates = _epic_rates(video_info or file.parent / _EPIC_VIDEO_INFO, required=video_info is not None)
     paths = {(row.text("participant_id"), row.text("video_id")) for row in rows}
     found_at = {(participant, video): _epic_path(root, participant, video) for participant, video in paths}
     records = tuple(_epic_record(row, file, found_at, rates) for row in rows)
-    names = {task: _epic_class_names(file.parent, task) for task in EPIC_CLASSES}
+    names = {task: _epic_class_names(file.parent, task) for task in _EPIC_CLASSES}
     split = next((key for key in ("train", "val", "test") if key in file.stem.lower()), None)
     return Annotations(records, names, "epic-kitchens-100", split, how="an EPIC-Kitchens-100 csv (verb and noun)")
 
@@ -184,12 +184,12 @@ def _epic_record(row: Row, file: Path, found_at: dict[tuple[str, str], Path], ra
     rate = rates.get(video)
     if rate is None and (path.is_dir() or not row.cells.get("start_timestamp")):
         raise row.error(
-            f"the frame rate of {video} is needed; put {EPIC_VIDEO_INFO} beside the list or pass video_info."
+            f"the frame rate of {video} is needed; put {_EPIC_VIDEO_INFO} beside the list or pass video_info."
         )
     labelled = bool(row.cells.get("verb_class"))
     return Record(
         path=path,
-        label={task: row.integer(f"{task}_class") for task in EPIC_CLASSES} if labelled else None,
+        label={task: row.integer(f"{task}_class") for task in _EPIC_CLASSES} if labelled else None,
         start=_epic_time(row, "start", rate),
         end=_epic_time(row, "stop", rate),
         fps=rate if path.is_dir() else None,  # a video file knows its own
@@ -205,7 +205,7 @@ def _epic_time(row: Row, which: str, rate: float | None) -> float:
     if not text:
         assert rate is not None
         return row.integer(f"{which}_frame") / rate
-    found = EPIC_CLOCK.fullmatch(text)
+    found = _EPIC_CLOCK.fullmatch(text)
     if not found:
         raise row.error(f"{which}_timestamp is {text!r}, not hours:minutes:seconds.")
     hours, minutes, seconds, digits = found.groups()
@@ -228,13 +228,13 @@ def _epic_path(root: Path, participant: str, video: str) -> Path:
     home = root / participant
     folders = [home / "rgb_frames" / video, home / video, root / video]
     files = [base / f"{video}{end}" for base in (home / "videos", home, root) for end in (".MP4", ".mp4")]
-    return first_existing([*folders, *files])
+    return _first_existing([*folders, *files])
 
 
 def _epic_class_names(folder: Path, task: str) -> tuple[str, ...]:
-    file = first_existing([folder / name for name in EPIC_CLASS_FILES[task]])
+    file = _first_existing([folder / name for name in EPIC_CLASS_FILES[task]])
     if not file.exists():
-        return tuple(f"{task} {index}" for index in range(EPIC_CLASSES[task]))
+        return tuple(f"{task} {index}" for index in range(_EPIC_CLASSES[task]))
     return names_by_index(((row.text("key"), row.text("id"), row.line) for row in read_rows(file, ["id", "key"])), file)
 
 
@@ -248,7 +248,7 @@ def read_ucf101(file: Path, root: Path | None = None) -> Annotations:
     """
     names = _ucf101_class_names(file.parent / UCF101_CLASSES)
     numbers = {name: index for index, name in enumerate(names)}
-    root = root or first_existing([base / "UCF-101" for base in (file.parent, file.parent.parent)])
+    root = root or _first_existing([base / "UCF-101" for base in (file.parent, file.parent.parent)])
     records = tuple(_ucf101_record(line, number, file, root, numbers) for number, line in read_lines(file))
     split = "train" if file.stem.startswith("train") else "test"
     return Annotations(records, names, "ucf101", split, how=f"the UCF101 list {file.name} with {UCF101_CLASSES}")
@@ -283,7 +283,7 @@ def _ucf101_class_names(file: Path) -> tuple[str, ...]:
     return names_by_index(pairs, file, first=1)
 
 
-HMDB51_MEMBERSHIP = {"train": "1", "test": "2"}
+_HMDB51_MEMBERSHIP = {"train": "1", "test": "2"}
 
 
 def read_hmdb51(folder: Path, root: Path | None = None, split: str = "train", fold: int = 1) -> Annotations:
@@ -291,19 +291,19 @@ def read_hmdb51(folder: Path, root: Path | None = None, split: str = "train", fo
 
     A line is a file name and 1 (training), 2 (testing) or 0 (neither).
     """
-    if split not in HMDB51_MEMBERSHIP:
+    if split not in _HMDB51_MEMBERSHIP:
         raise AnnotationError(f"HMDB51 has the splits train and test, not {split!r}.", folder)
     ending = f"_test_split{fold}.txt"
     files = sorted(folder.glob(f"*{ending}"))
     if not files:
         raise AnnotationError(f"no file named *{ending} in this folder.", folder)
     names = tuple(file.name.removesuffix(ending) for file in files)
-    root = root or first_existing([folder.parent / "hmdb51_org", folder.parent / "videos", folder.parent])
+    root = root or _first_existing([folder.parent / "hmdb51_org", folder.parent / "videos", folder.parent])
     records = tuple(
         Record(root / name / video, label, source=file, line=number)
         for label, (name, file) in enumerate(zip(names, files, strict=True))
         for number, video, membership in _hmdb51_lines(file)
-        if membership == HMDB51_MEMBERSHIP[split]
+        if membership == _HMDB51_MEMBERSHIP[split]
     )
     how = f"HMDB51 split files, fold {fold}, {len(names)} classes"
     return Annotations(records, names, "hmdb51", split, how=how)
@@ -317,3 +317,8 @@ def _hmdb51_lines(file: Path) -> list[tuple[int, str, str]]:
             raise AnnotationError(f"{line!r} is not `file.avi 0|1|2`.", file, number)
         found.append((number, video.strip(), membership))
     return found
+
+
+def _first_existing(candidates: list[Path]) -> Path:
+    """The first that is there; the first of all when none is, so that a message can name it."""
+    return next((path for path in candidates if path.exists()), candidates[0])

@@ -1,6 +1,6 @@
 """One labelled piece of video, and a list of them. Every reader of this package returns these and nothing else.
 
-Knows nothing of frames or tensors: a record holds where a video is and what it shows, not how to decode it.
+Knows nothing of pixels or tensors: a record holds where a video is and what it shows, not how to decode it.
 """
 
 from collections import Counter
@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from motionformer.errors import AnnotationError, MissingVideosError
+from motionformer.errors import AnnotationError, MissingVideosError, VideoError
+from motionformer.video import Clock
 
 # one class; any number of classes, also none; one class a task (verb and noun); or unknown (test lists)
 Label = int | tuple[int, ...] | Mapping[str, int] | None
@@ -33,6 +34,23 @@ class Record:
     source: Path | None = None  # where this was written down, for messages
     line: int | None = None
     assumed_fps: float | None = None  # of a folder of frames, where the released program assumes another rate
+
+    def clock(self, clock: Clock) -> Clock:
+        """The video's clock, unless the record brings a rate of its own."""
+        return Clock(clock.num_frames, self.fps) if self.fps else clock
+
+    def span(self, clock: Clock) -> range:
+        """The frames that appear from `start` (included) to `end` (excluded), at least one. Raises `VideoError`."""
+        clock = self.clock(clock)
+        span = clock.span(self.start, self.end)
+        self.check_begins(clock, bool(span))
+        return span
+
+    def check_begins(self, clock: Clock, begins: bool) -> None:
+        """Raise `VideoError` unless the piece begins inside the video."""
+        if not begins:
+            reason = f"the piece begins at {self.start:g} s, but the video has only {clock.duration:.2f} s"
+            raise VideoError(reason, self.path, line=self.line)
 
 
 @dataclass(frozen=True)

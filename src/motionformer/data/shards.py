@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from motionformer.data.clips import ClipReader, check_sampling, frame_span
+from motionformer.data.clips import ClipReader, check_sampling
 from motionformer.data.datasets import item_generator, read_item
 from motionformer.data.record import Annotations, ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
@@ -40,7 +40,7 @@ from motionformer.video import Clock
 from motionformer.video.images import list_frames
 
 INDEX_NAME = "index.json"
-FORMAT = "motionformer shards 1"
+_FORMAT = "motionformer shards 1"
 _JOURNAL = ".journal"
 """Of an interrupted run; gone when it is finished."""
 
@@ -67,7 +67,7 @@ class _ShardIndex:
         return sum(shard.num_items for shard in self.shards)
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **vars(self), "shards": [vars(shard) for shard in self.shards]}, indent=1)
+        return json.dumps({"format": _FORMAT, **vars(self), "shards": [vars(shard) for shard in self.shards]}, indent=1)
 
 
 def read_shard_index(location: str) -> _ShardIndex:
@@ -91,8 +91,8 @@ def read_shard_index(location: str) -> _ShardIndex:
 
 
 def _parse_index(content: dict[str, Any]) -> _ShardIndex:
-    if content["format"] != FORMAT:
-        raise ValueError(f"format is {content['format']!r}, not {FORMAT!r}")
+    if content["format"] != _FORMAT:
+        raise ValueError(f"format is {content['format']!r}, not {_FORMAT!r}")
     names = content["class_names"]
     return _ShardIndex(
         name=content["name"],
@@ -333,7 +333,7 @@ def _describe_run(annotations: Annotations, max_bytes: int, seed: int) -> dict[s
     """What an interrupted run must share with the one that resumes it."""
     rows = [[str(r.path), r.label, r.start, r.end, r.fps] for r in annotations]
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "name": annotations.name,
         "split": annotations.split,
         "list": _digest([rows, annotations.class_names, annotations.sampling]),
@@ -364,7 +364,7 @@ def _frames_sample(record: Record, item: dict[str, Any]) -> _Source:
     if record.start is not None or record.end is not None:
         if record.fps is None:
             raise AnnotationError("a piece of a folder of frames needs its frame rate.", record.source, record.line)
-        files = [files[i] for i in frame_span(record, Clock(len(files), record.fps))]
+        files = [files[i] for i in record.span(Clock(len(files), record.fps))]
     return _Source(record.path, {file.name: file for file in files}, [{**item, "start": None, "end": None}])
 
 

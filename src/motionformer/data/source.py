@@ -34,11 +34,11 @@ from motionformer.errors import AnnotationError, MissingVideosError
 from motionformer.video.spec import InputSpec
 
 Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
-EPIC_LISTS = {"train": "EPIC_100_train.csv", "val": "EPIC_100_validation.csv", "test": "EPIC_100_test_timestamps.csv"}
-UCF_FOLDER, HMDB_FOLDER = "ucfTrainTestlist", "testTrainMulti_7030_splits"
+_EPIC_LISTS = {"train": "EPIC_100_train.csv", "val": "EPIC_100_validation.csv", "test": "EPIC_100_test_timestamps.csv"}
+_UCF_FOLDER, _HMDB_FOLDER = "ucfTrainTestlist", "testTrainMulti_7030_splits"
 
 MOTION = "motion:"
-MOTION_CLIPS = 512
+_MOTION_CLIPS = 512
 
 
 def open_source(
@@ -51,7 +51,7 @@ def open_source(
     missing: Missing = "error",
     fold: int = 1,
     seed: int = 0,
-    num_clips: int = MOTION_CLIPS,
+    num_clips: int = _MOTION_CLIPS,
 ) -> "Annotations | MotionClips":
     """Anything that training and evaluation read clips from.
 
@@ -204,11 +204,11 @@ def _recognise_folder(path: Path) -> Kind:
     _check_no_shards(path)
     if any((path / name).exists() or (path / "labels" / name).exists() for name in SOMETHING_LABELS):
         return "something"
-    if any((path / name).exists() for name in EPIC_LISTS.values()):
+    if any((path / name).exists() for name in _EPIC_LISTS.values()):
         return "epic"
-    if (path / UCF101_CLASSES).exists() or (path / UCF_FOLDER).is_dir():
+    if (path / UCF101_CLASSES).exists() or (path / _UCF_FOLDER).is_dir():
         return "ucf101"
-    if (path / HMDB_FOLDER).is_dir() or any(path.glob("*_test_split1.txt")):
+    if (path / _HMDB_FOLDER).is_dir() or any(path.glob("*_test_split1.txt")):
         return "hmdb51"
     if any((path / f"{split}.csv").exists() for split in ("train", "val", "test")):
         return "list"
@@ -252,17 +252,19 @@ def _read(
     if kind == "files":
         return _read_files(path)
     if kind == "hmdb51":
-        return read_hmdb51(path / HMDB_FOLDER if (path / HMDB_FOLDER).is_dir() else path, root, split or "train", fold)
+        return read_hmdb51(
+            path / _HMDB_FOLDER if (path / _HMDB_FOLDER).is_dir() else path, root, split or "train", fold
+        )
     if kind == "ucf101":
-        lists = path / UCF_FOLDER if (path / UCF_FOLDER).is_dir() else path
+        lists = path / _UCF_FOLDER if (path / _UCF_FOLDER).is_dir() else path
         return read_ucf101(ucf101_list(lists, split or "train", fold) if folder else path, root)
     split = split or "train"
-    if split not in EPIC_LISTS:
-        raise AnnotationError(f"no split {split!r}; there are {', '.join(EPIC_LISTS)}.", path)
+    if split not in _EPIC_LISTS:
+        raise AnnotationError(f"no split {split!r}; there are {', '.join(_EPIC_LISTS)}.", path)
     if kind == "something":
         return read_something(something_list(path, split) if folder else path, root, classes)
     if kind == "epic":
-        return read_epic(path / EPIC_LISTS[split] if folder else path, root)
+        return read_epic(path / _EPIC_LISTS[split] if folder else path, root)
     file = path / f"{split}.csv" if folder else path
     if kind == "kinetics" or (folder and _recognise_file(file) == "kinetics"):
         return read_kinetics(file, root, classes)

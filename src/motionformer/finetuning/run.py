@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from motionformer.data.clips import frame_span, record_clock
 from motionformer.data.lists import read_plain_list
 from motionformer.data.record import Annotations, Missing, Record
 from motionformer.errors import AnnotationError, RecipeError, VideoError
@@ -260,7 +259,7 @@ def _look(record: Record) -> VideoFacts | VideoError:
     """Of the segment, where the record is one."""
     try:
         with open_video(record.path) as video:
-            clock, span = record_clock(record, video.clock), frame_span(record, video.clock)
+            clock, span = record.clock(video.clock), record.span(video.clock)
             side = min(video.metadata.height, video.metadata.width)
             return VideoFacts(len(span), clock.seconds(span.stop) - clock.seconds(span.start), side)
     except VideoError as error:

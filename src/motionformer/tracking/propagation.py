@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from motionformer.models import Motionformer
 from motionformer.tracking.masks import object_numbers
-from motionformer.video.transforms.base import FromFrames, Pipeline
+from motionformer.video.transforms import FromFrames, Pipeline, finish
 from motionformer.video.transforms.geometry import resize
-from motionformer.video.transforms.pipelines import finish
 
 BUDGET = 8 << 20
 """Elements of the affinities held at once, 32 MB of float32; at least one row of queries is computed."""

@@ -1,19 +1,53 @@
-"""Opening a video file with PyAV: safely, within a time limit, and with FFmpeg's real reason when it fails."""
+"""A video file opened with PyAV: safely, within a time limit, and with FFmpeg's real reason when it fails; its packets,
+its frames, and an index that finds chosen frames by seeking.
+
+Reading packets without decoding them is cheap (milliseconds for ten seconds of video) and tells every frame's
+presentation time. That is enough to seek exactly (`FrameIndex.frames`), as long as those times are real.
+"""
 
 import time
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import av
 import av.logging
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Discard
+from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from motionformer.errors import VideoError
+
+if TYPE_CHECKING:
+    _VideoPacket = Packet[VideoStream]
+else:
+    _VideoPacket = Packet  # takes no parameters at run time
+
+MAX_PIXELS = 8192 * 8192
+"""Of one frame. A larger one is a broken or hostile header."""
+LENIENT = {"max_pixels": str(MAX_PIXELS)}
+"""A damaged picture is patched up, as every player does."""
+STRICT = {**LENIENT, "err_detect": "crccheck+bitstream+buffer+explode"}
+"""A damaged picture is an error."""
+_CONTAINERS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,ivf,obu,av1,h264,hevc,m4v,mxf,dv,rm,"
+    "nut,gif,apng,mjpeg,vc1,wtv,yuv4mpegpipe"
+)
+"""Formats that hold pictures themselves. Play lists are not among them: they would open other files or addresses, and
+neither is the one that takes any text for a terminal's screen."""
+_OPTIONS = {"protocol_whitelist": "file", "format_whitelist": _CONTAINERS, "max_pixels": str(MAX_PIXELS)}
+_WITHOUT_TIMES = {"avi", "h264", "hevc", "m4v", "mpegvideo", "mjpeg", "obu", "vc1", "yuv4mpegpipe", "rm"}
+"""FFmpeg's names of containers that store no presentation time, or not for every frame."""
+_SMALLEST_PICTURE = 20
+"""Bytes. Packets below it can be placeholders ("nothing new") that decode to no frame."""
+_LEAVES_OUT_EXACTLY = {"h264", "mpeg4", "mpeg1video", "mpeg2video"}
+"""Codecs whose pictures tell whether another leans on them, so that leaving out the rest changes no pixel."""
 
 
 class Deadline:
@@ -33,64 +67,227 @@ class Deadline:
             raise VideoError(f"took longer than the time limit of {self.seconds:g} s")
 
 
-if TYPE_CHECKING:
-    VideoPacket = Packet[VideoStream]
-else:
-    VideoPacket = Packet  # takes no parameters at run time
+class VideoFile:
+    """An open file and its video stream; other streams are not read."""
 
-MAX_PIXELS = 8192 * 8192
-"""Of one frame. A larger one is a broken or hostile header."""
+    def __init__(
+        self, path: Path, deadline: Deadline, num_threads: int = 1, decoding: dict[str, str] = LENIENT
+    ) -> None:
+        _check_regular_file(path)
+        try:
+            self.container = _open_with_av(path, deadline)
+        except av.FFmpegError as error:
+            raise VideoError(_opening_reason(error, path, deadline), path) from error
+        stream = self.container.streams.best("video")
+        if not isinstance(stream, VideoStream):
+            kinds = ", ".join(sorted({stream.type for stream in self.container.streams}))
+            self.close()
+            raise VideoError("holds no video stream" + (f", only {kinds}" if kinds else ""), path)
+        if stream.codec_context is None:
+            self.close()
+            raise VideoError("holds video of a codec that FFmpeg does not know", path)
+        for other in self.container.streams:
+            other.discard = Discard.none if other is stream else Discard.all
+        stream.codec_context.thread_count = num_threads
+        stream.codec_context.thread_type = "SLICE" if num_threads == 1 else "AUTO"
+        stream.codec_context.options = dict(decoding)
+        self.stream = stream
 
-CONTAINERS = (
-    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,ivf,obu,av1,h264,hevc,m4v,mxf,dv,rm,"
-    "nut,gif,apng,mjpeg,vc1,wtv,yuv4mpegpipe"
-)
-"""Formats that hold pictures themselves. Play lists are not among them: they would open other files or addresses, and
-neither is the one that takes any text for a terminal's screen."""
+    def close(self) -> None:
+        self.container.close()
 
-OPTIONS = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS, "max_pixels": str(MAX_PIXELS)}
+    @property
+    def format(self) -> str:
+        """FFmpeg's name of the container."""
+        return self.container.format.name
+
+    @property
+    def has_times(self) -> bool:
+        """Whether frames come out with the time of their own packet.
+
+        AVI and bare streams store none: FFmpeg counts packets, which is wrong once frames are stored out of order
+        (B-frames).
+        """
+        return self.format not in _WITHOUT_TIMES or self.stream.codec_context.reorder_depth == 0
+
+    def packets(self, deadline: Deadline) -> Iterator[_VideoPacket]:
+        """The stream's packets from where the container stands; at the end of the file an empty one."""
+        try:
+            for packet in self.container.demux(self.stream):
+                deadline.check()
+                yield packet
+        except IndexError as error:  # PyAV counts streams once, on opening
+            raise VideoError("damaged: a stream turns up that the header does not announce") from error
+
+    def frames(self, deadline: Deadline, on_corrupt: Callable[[], None] = lambda: None) -> Iterator[VideoFrame]:
+        """Every frame of a freshly opened file, in the order shown; `on_corrupt` is called for corrupt packets."""
+        for packet in self.packets(deadline):
+            if packet.is_corrupt:
+                on_corrupt()
+            yield from packet.decode()
+
+    def scan(self, deadline: Deadline) -> "list[Stamp]":
+        """All packets in decoding order, none decoded; an error for a file that was cut short."""
+        stamps: list[Stamp] = []
+        damage: str | None = None
+        try:
+            for packet in self.packets(deadline):
+                if packet.size:
+                    stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
+                if packet.is_corrupt:
+                    damage = "packet marked as corrupt"
+        except av.InvalidDataError as error:
+            damage = describe(error)
+        if self._is_cut_short(len(stamps)):
+            damage = damage or "the file ends before its frames do"
+        if damage:
+            announced = f"announces {self.stream.frames} frames and " if self.stream.frames else ""
+            raise VideoError(f"is cut short or damaged: {announced}has {len(stamps)} readable ones ({damage})")
+        if not stamps:
+            raise VideoError("holds a video stream without a single picture")
+        return stamps
+
+    def _is_cut_short(self, num_packets: int) -> bool:
+        """Whether the container's own list of pictures goes beyond the end of the file.
+
+        Fewer packets than announced is no proof in itself: edit lists of MP4 files leave pictures out on purpose.
+        """
+        missing = self.stream.frames - num_packets
+        if missing <= 0:
+            return False
+        if self.format == "avi":  # its list stands at the end, so a cut file has none; one too many is common
+            return missing > 1
+        return any(entry.pos + entry.size > self.container.size for entry in self.stream.index_entries)
 
 
-LENIENT = {"max_pixels": str(MAX_PIXELS)}
-"""A damaged picture is patched up, as every player does."""
+class Stamp(NamedTuple):
+    """What is kept of one packet, in decoding order. A tuple because there are as many as frames."""
 
-STRICT = {**LENIENT, "err_detect": "crccheck+bitstream+buffer+explode"}
-"""A damaged picture is an error."""
-
-
-def open_container(
-    path: Path, deadline: Deadline, num_threads: int, decoding: dict[str, str] = LENIENT
-) -> tuple[InputContainer, VideoStream]:
-    """The open file and its video stream; other streams are not read."""
-    _check_regular_file(path)
-    try:
-        container = _open_with_av(path, deadline)
-    except av.FFmpegError as error:
-        raise VideoError(_opening_reason(error, path, deadline), path) from error
-    stream = container.streams.best("video")
-    if not isinstance(stream, VideoStream):
-        kinds = ", ".join(sorted({stream.type for stream in container.streams}))
-        container.close()
-        raise VideoError("holds no video stream" + (f", only {kinds}" if kinds else ""), path)
-    if stream.codec_context is None:
-        container.close()
-        raise VideoError("holds video of a codec that FFmpeg does not know", path)
-    for other in container.streams:
-        other.discard = Discard.none if other is stream else Discard.all
-    stream.codec_context.thread_count = num_threads
-    stream.codec_context.thread_type = "SLICE" if num_threads == 1 else "AUTO"
-    stream.codec_context.options = dict(decoding)
-    return container, stream
+    time: int | None
+    decode_time: int | None
+    is_key: bool
+    is_discarded: bool
+    size: int
 
 
-def read_packets(container: InputContainer, stream: VideoStream, deadline: Deadline) -> Iterator[VideoPacket]:
-    """The stream's packets from where the container stands; at the end of the file an empty one."""
-    try:
-        for packet in container.demux(stream):
-            deadline.check()
-            yield packet
-    except IndexError as error:  # PyAV counts streams once, on opening
-        raise VideoError("damaged: a stream turns up that the header does not announce") from error
+class UnreliableTimesError(Exception):
+    """A frame did not come out under the time its packet announced: only counting tells frames apart."""
+
+
+@dataclass(frozen=True)
+class FrameIndex:
+    """Presentation times of all frames, and the packets that hold them."""
+
+    times: list[int]
+    """Of the frames, ascending: frame i is shown at `times[i]`."""
+    position: dict[int, int]
+    """Time of a packet → its position in decoding order."""
+    decode_time: list[int | None]
+    """When the packet at each position is due at the decoder; never after it is shown."""
+    start: list[int]
+    """For frame i, the time of the key packet at which decoding must begin."""
+
+    @classmethod
+    def of(cls, stamps: Sequence[Stamp], *, has_times: bool = True, format: str = "") -> "FrameIndex | None":
+        """The index, or `None` where only decoding tells the frames apart.
+
+        Packets lack times or share them; or the container stores none, and packets are placeholders.
+        """
+        times = [stamp.time for stamp in stamps]
+        known = [time for time in times if time is not None]
+        if not has_times or len(known) < len(times) or len(set(known)) < len(known):
+            return None
+        if format in _WITHOUT_TIMES and any(stamp.size < _SMALLEST_PICTURE for stamp in stamps):
+            return None
+        position = {time: k for k, time in enumerate(known)}
+        shown = sorted(time for time, stamp in zip(known, stamps, strict=True) if not stamp.is_discarded)
+        keys = [k for k, stamp in enumerate(stamps) if stamp.is_key or k == 0]
+        start = [known[_start_position(keys, known, position[time])] for time in shown]
+        return cls(shown, position, [stamp.decode_time for stamp in stamps], start)
+
+    def frames(
+        self, file: VideoFile, wanted: Sequence[int], deadline: Deadline, run_in: bool = False
+    ) -> Iterator[tuple[int | None, VideoFrame]]:
+        """The wanted frames (ascending, no repeats): from each key frame needed, decode up to the last one wanted.
+
+        Frames that are decoded on the way to a wanted one, which may lean on them, come out with `None`. `run_in`
+        begins a key frame earlier. Pictures of an "open" group are shown before its key frame and lean on the group
+        before; without it, strict decoding fails on them, and on what refers to them.
+        """
+        for start, group in groupby(wanted, key=lambda i: self.start[i]):
+            frame_at = {self.times[i]: i for i in group}
+            for frame in self._decode_group(file, start, set(frame_at), deadline, run_in):
+                if frame.pts is not None and frame.pts >= start:  # those before lean on pictures that were not decoded
+                    yield frame_at.pop(frame.pts, None), frame
+            if frame_at:
+                raise UnreliableTimesError
+
+    def _decode_group(
+        self, file: VideoFile, start: int, wanted: set[int], deadline: Deadline, run_in: bool
+    ) -> Iterator[VideoFrame]:
+        """Frames from the key packet at time `start`, or the one before, up to the last that holds a wanted one.
+
+        The decoder is then drained instead of being fed until it lets go of the frame by itself.
+        """
+        context = file.stream.codec_context
+        unwanted: Literal["NONREF", "DEFAULT"] = "NONREF" if context.name in _LEAVES_OUT_EXACTLY else "DEFAULT"
+        last = max(self.position[time] for time in wanted)
+        for packet in self._packets_from(file, self._key_before(start) if run_in else start, deadline):
+            context.skip_frame = "DEFAULT" if packet.pts in wanted else unwanted
+            try:
+                yield from packet.decode()
+            except av.InvalidDataError:
+                if packet.pts is None or packet.pts >= start:  # no wanted frame leans on those before
+                    raise
+            if self._position_of(packet) >= last:
+                break
+        context.skip_frame = "DEFAULT"
+        yield from file.stream.decode(None)
+
+    def _key_before(self, start: int) -> int:
+        """The time of the key packet before the one at time `start`; the first has itself."""
+        keys = sorted(set(self.start), key=self.position.__getitem__)
+        return keys[max(0, keys.index(start) - 1)]
+
+    def _packets_from(self, file: VideoFile, start: int, deadline: Deadline) -> Iterator[_VideoPacket]:
+        """Packets in decoding order, beginning with the one at time `start`."""
+        yield self._seek_packet(file, start, deadline)
+        yield from (packet for packet in file.packets(deadline) if packet.size)
+
+    def _seek_packet(self, file: VideoFile, start: int, deadline: Deadline) -> _VideoPacket:
+        """The packet at time `start`, with the container standing right behind it.
+
+        Some containers look for the time of showing, some for that of decoding, and some only get near: land at or
+        before the packet, then step over what lies between.
+        """
+        first = self.position[start]
+        for target in (start, self.decode_time[first]):
+            if target is None:
+                continue
+            file.container.seek(target, stream=file.stream)
+            for packet in file.packets(deadline):
+                if not packet.size or self._position_of(packet) > first:
+                    break
+                if packet.pts == start:
+                    return packet
+        raise UnreliableTimesError
+
+    def _position_of(self, packet: _VideoPacket) -> int:
+        position = None if packet.pts is None else self.position.get(packet.pts)
+        if position is None:
+            raise UnreliableTimesError
+        return position
+
+
+def _start_position(keys: Sequence[int], times: Sequence[int], position: int) -> int:
+    """The last key packet at or before `position` that is not shown later than the packet there.
+
+    Frames shown before a key frame but stored after it ("open" groups of pictures) lean on the group before.
+    """
+    k = bisect_right(keys, position) - 1
+    while k > 0 and times[keys[k]] > times[position]:
+        k -= 1
+    return keys[k]
 
 
 @contextmanager
@@ -128,7 +325,7 @@ def _check_regular_file(path: Path) -> None:
 def _open_with_av(path: Path, deadline: Deadline) -> InputContainer:
     # The prefix keeps a colon in a name from being read as a protocol. Names and comments inside files are in any
     # encoding and not needed here.
-    return av.open(f"file:{path.absolute()}", options=OPTIONS, metadata_errors="replace", timeout=deadline.remaining())
+    return av.open(f"file:{path.absolute()}", options=_OPTIONS, metadata_errors="replace", timeout=deadline.remaining())
 
 
 def _opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str:

@@ -1,9 +1,8 @@
 """START HERE: a path becomes an open video, whatever is stored there. Files are read by PyAV.
 
 Frame i is the i-th frame shown among those that really decode. Files whose packets carry real presentation times are
-read by seeking (`seek.frames_by_time`); the rest are counted once by decoding them and read from the start
-(`seek.frames_by_order`). Which of the two is decided when the file is opened, or the first time that a file turns out
-to have wrong times.
+read by seeking (`FrameIndex.frames`); the rest are counted once by decoding them and read from the start. Which of the
+two is decided when the file is opened, or the first time that a file turns out to have wrong times.
 
 Decoding is strict until it fails: then the file is `damaged`, and read as every player does, patched up.
 """
@@ -27,22 +26,14 @@ from motionformer.video.container import (
     LENIENT,
     STRICT,
     Deadline,
+    FrameIndex,
+    UnreliableTimesError,
+    VideoFile,
     describe,
-    open_container,
     wrap_decoder_errors,
 )
 from motionformer.video.images import ImageFolder, ToRGB
-from motionformer.video.seek import (
-    FrameIndex,
-    UnreliableTimesError,
-    decode_all,
-    frames_by_order,
-    frames_by_time,
-    index_packets,
-    scan_packets,
-    times_are_real,
-)
-from motionformer.video.source import Clock, Header, Video, VideoMetadata, checked_indices, measure_timing
+from motionformer.video.source import Clock, Header, Video, VideoMetadata, measure_timing
 
 
 def open_video(
@@ -129,7 +120,7 @@ class _FileVideo(Video):
         self.num_threads = num_threads
         self.decoding, self.run_in = STRICT, False
         deadline = Deadline(time_limit)
-        self.container, self.stream = open_container(path, deadline, num_threads, self.decoding)
+        self.file = VideoFile(path, deadline, num_threads, self.decoding)
         try:
             with wrap_decoder_errors(path):
                 self._inspect(deadline, square_pixels)
@@ -141,11 +132,11 @@ class _FileVideo(Video):
         deadline = Deadline(self.time_limit)
         with wrap_decoder_errors(self.path):
             try:
-                stored = self._read_stored(checked_indices(self, indices), deadline)
+                stored = self._read_stored(self._checked(indices), deadline)
             except UnreliableTimesError:
                 self.index = None
                 self._recount(deadline)
-                stored = self._read_stored(checked_indices(self, indices), deadline)
+                stored = self._read_stored(self._checked(indices), deadline)
             return self.to_rgb.upright(stored)
 
     def check(self) -> VideoMetadata:
@@ -164,53 +155,52 @@ class _FileVideo(Video):
         facts = self.metadata
         if self.index is None or not facts.variable_rate:
             return Clock(facts.num_frames, facts.fps, header=self.header)
-        tick, first = self.stream.time_base or Fraction(1), self.index.times[0]
+        tick, first = self.file.stream.time_base or Fraction(1), self.index.times[0]
         times = [(time - first) * tick.numerator / tick.denominator for time in self.index.times]
         return Clock(facts.num_frames, facts.fps, times, self.header)
 
     @property
     def header(self) -> Header:
         """As the container announces it. Frames whose own time stamps cannot be trusted get regular ones."""
-        count, duration = self.stream.frames, self.stream.duration
+        count, duration = self.file.stream.frames, self.file.stream.duration
         if self.index is not None:
             stamps: Sequence[int] = self.index.times
         else:
             tick = duration / count if count and duration else 1.0
             stamps = [round(i * tick) for i in range(self.metadata.num_frames)]
-        return Header(stamps, count, duration, float(self.stream.average_rate or self.metadata.fps))
+        return Header(stamps, count, duration, float(self.file.stream.average_rate or self.metadata.fps))
 
     def close(self) -> None:
-        self.container.close()
+        self.file.close()
 
     def _inspect(self, deadline: Deadline, square_pixels: bool) -> None:
         """Settle how frames are found, and what they look like, from the packets and the first frame."""
-        stamps = scan_packets(self.container, self.stream, deadline)
-        real = times_are_real(stamps, self.container.format.name, self.stream.codec_context.reorder_depth)
-        self.index = index_packets(stamps) if real else None
+        stamps = self.file.scan(deadline)
+        self.index = FrameIndex.of(stamps, has_times=self.file.has_times, format=self.file.format)
         try:
             first = next(iter(self._frames([0], deadline)))[1]
         except (UnreliableTimesError, StopIteration):
             self.index = None
             first = next(iter(self._frames([0], deadline)))[1]
         # a stream may change its size half-way; its video does not
-        self.to_rgb = ToRGB(first, self.stream.sample_aspect_ratio if square_pixels else None)
+        self.to_rgb = ToRGB(first, self.file.stream.sample_aspect_ratio if square_pixels else None)
         height, width = self.to_rgb.size
         times = [0] if self.index is None else self.index.times
-        rate = self.stream.average_rate or self.stream.guessed_rate
-        timing = measure_timing(times, self.stream.time_base or Fraction(1), rate)
+        rate = self.file.stream.average_rate or self.file.stream.guessed_rate
+        timing = measure_timing(times, self.file.stream.time_base or Fraction(1), rate)
         self.metadata = VideoMetadata(
             num_frames=len(times),
             fps=timing.fps,
             duration=timing.duration,
             height=height,
             width=width,
-            codec=self.stream.codec_context.name,
+            codec=self.file.stream.codec_context.name,
             rotation=self.to_rgb.orientation.rotation,
             variable_rate=timing.variable_rate,
             exact_count=False,
         )
         # an AVI may announce a frame too many; or a damaged one is left out, and those after it are off by one
-        if self.index is None or (self.container.format.name == "avi" and self.stream.frames > len(stamps)):
+        if self.index is None or (self.file.format == "avi" and self.file.stream.frames > len(stamps)):
             self._recount(deadline)
 
     def _recount(self, deadline: Deadline) -> None:
@@ -233,7 +223,7 @@ class _FileVideo(Video):
         times: list[int | None] = []
         damaged: int | None = None
         try:
-            for frame in decode_all(self.container, self.stream, deadline):
+            for frame in self.file.frames(deadline):
                 damaged = len(times) if frame.is_corrupt and damaged is None else damaged
                 times.append(frame.pts)
         except av.InvalidDataError as error:
@@ -269,9 +259,18 @@ class _FileVideo(Video):
     def _decode(self, wanted: Sequence[int], deadline: Deadline) -> Iterator[tuple[int | None, VideoFrame]]:
         """Frames up to the last one wanted, with the number of those that are."""
         if self.index is not None:
-            return frames_by_time(self.container, self.stream, self.index, wanted, deadline, self.run_in)
+            yield from self.index.frames(self.file, wanted, deadline, self.run_in)
+            return
         self._reopen(deadline)
-        return frames_by_order(self.container, self.stream, wanted, deadline)
+        remaining = iter(wanted)
+        target = next(remaining, None)
+        for i, frame in enumerate(self.file.frames(deadline)):
+            yield (i if i == target else None), frame
+            if i == target:
+                target = next(remaining, None)
+            if target is None:
+                return
+        raise VideoError("ends before this frame", frame=target)
 
     def _read_stored(self, indices: Sequence[int], deadline: Deadline) -> UInt8[Tensor, "t h w 3"]:
         """The frames as RGB, before they are made upright."""
@@ -289,5 +288,5 @@ class _FileVideo(Video):
 
     def _reopen(self, deadline: Deadline, decoding: dict[str, str] | None = None) -> None:
         """Start over: the one way back to the first frame that works for every file."""
-        self.container.close()
-        self.container, self.stream = open_container(self.path, deadline, self.num_threads, decoding or self.decoding)
+        self.close()
+        self.file = VideoFile(self.path, deadline, self.num_threads, decoding or self.decoding)

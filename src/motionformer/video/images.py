@@ -25,7 +25,7 @@ from torch import Tensor
 
 from motionformer.errors import VideoError
 from motionformer.video.container import MAX_PIXELS, Deadline, wrap_decoder_errors
-from motionformer.video.source import Video, VideoMetadata, checked_indices, measure_timing
+from motionformer.video.source import Video, VideoMetadata, measure_timing
 
 CODECS = {".jpg": "mjpeg", ".jpeg": "mjpeg", ".png": "png"}
 
@@ -40,7 +40,7 @@ class ImageFolder(Video):
         numbers = [number_of(file) for file in self.files]
         with wrap_decoder_errors(self.files[0]):
             first = decode_image(self.files[0])
-        self.convert = ToRGB(first, colour=SMOOTH_COLOUR)
+        self.convert = ToRGB(first, colour=_SMOOTH_COLOUR)
         height, width = self.convert.size
         times = [0 if number is None else number for number in numbers]
         timing = measure_timing(times, Fraction(1), None)
@@ -58,7 +58,7 @@ class ImageFolder(Video):
 
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
         deadline = Deadline(self.time_limit)
-        wanted = checked_indices(self, indices)
+        wanted = self._checked(indices)
         height, width = self.metadata.height, self.metadata.width
         pixels = torch.empty(len(wanted), height, width, 3, dtype=torch.uint8)
         seen: dict[int, int] = {}
@@ -135,13 +135,13 @@ def decode_image(file: Path) -> VideoFrame:
     return frames[0]
 
 
-PLAUSIBLE_ASPECT = 8
+_PLAUSIBLE_ASPECT = 8
 """A pixel wider or taller than this many times is a broken header, and is ignored."""
 
-FLAT_COLOUR = int(Interpolation.BILINEAR)
+_FLAT_COLOUR = int(Interpolation.BILINEAR)
 """Every pixel takes the colour sample stored for its position: fast, and what video decoders agree on to the bit."""
 
-SMOOTH_COLOUR = int(Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT)
+_SMOOTH_COLOUR = int(Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT)
 """Colour stored at half size is enlarged smoothly: within 3 levels of libjpeg on photographs (flat: 11)."""
 
 
@@ -151,7 +151,7 @@ class ToRGB:
     Kept for a whole video: swscale's tables cost more than a small frame.
     """
 
-    def __init__(self, first: VideoFrame, aspect: Fraction | None = None, colour: int = FLAT_COLOUR) -> None:
+    def __init__(self, first: VideoFrame, aspect: Fraction | None = None, colour: int = _FLAT_COLOUR) -> None:
         self.height, self.width, self.colour = first.height, first.width, colour
         self.reformatter = VideoReformatter()
         self.orientation = _orientation_of(first)
@@ -212,7 +212,7 @@ def _orientation_of(frame: VideoFrame) -> _Orientation:
 
 def _plausible(aspect: Fraction | None) -> Fraction:
     """Width of a pixel over its height, 1 where the container has none or nonsense."""
-    if not aspect or not Fraction(1, PLAUSIBLE_ASPECT) <= aspect <= PLAUSIBLE_ASPECT:
+    if not aspect or not Fraction(1, _PLAUSIBLE_ASPECT) <= aspect <= _PLAUSIBLE_ASPECT:
         return Fraction(1)
     return aspect
 

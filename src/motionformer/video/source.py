@@ -83,10 +83,10 @@ def _is_uneven(gaps: Sequence[int], tick: Fraction) -> bool:
     return max(gaps) - min(gaps) > rounding or 2 * max(gaps) >= 3 * min(gaps)
 
 
-TOLERANCE = 1e-6
+_TOLERANCE = 1e-6
 """Of frames at a constant rate, of seconds otherwise: what computing with floats may do to a time."""
 
-MILLISECOND = 0.001
+_MILLISECOND = 0.001
 """Time stamps often pass through milliseconds on their way, whatever their own unit is."""
 
 
@@ -128,8 +128,8 @@ class Clock:
     def frame_at(self, seconds: float) -> int:
         """The first frame that does not appear before this time; after the last one, `num_frames` or more."""
         if self.times is None:
-            return math.ceil(seconds * self.fps - TOLERANCE)
-        return bisect_left(self.times, seconds - TOLERANCE)
+            return math.ceil(seconds * self.fps - _TOLERANCE)
+        return bisect_left(self.times, seconds - _TOLERANCE)
 
     def span(self, start: float | None = None, end: float | None = None) -> range:
         """The frames that appear from `start` (included) to `end` (excluded): at least one, unless `start` is too late.
@@ -139,7 +139,7 @@ class Clock:
         first = 0 if start is None else self.frame_at(start)
         stop = self.num_frames if end is None else self.frame_at(end)
         if self.times is not None and first >= stop and (start or 0.0) < self.duration:
-            first = bisect_right(self.times, (start or 0.0) + TOLERANCE) - 1
+            first = bisect_right(self.times, (start or 0.0) + _TOLERANCE) - 1
         return range(first, max(first + 1, min(stop, self.num_frames))) if first < self.num_frames else range(0)
 
 
@@ -166,7 +166,7 @@ class StreamClock:
         if frame and stamped <= self.times[-1]:
             stamped = usual
         steady = frame / self.fps
-        is_steady = abs(stamped - steady) <= max(float(self.tick), MILLISECOND)
+        is_steady = abs(stamped - steady) <= max(float(self.tick), _MILLISECOND)
         self.times.append(steady if is_steady else stamped)
 
     def seconds(self, frame: int) -> float:
@@ -179,8 +179,8 @@ class StreamClock:
         return self.times[-1] + (frame - known + 1) / self.fps
 
 
-V = TypeVar("V", bound="Video")
-T = TypeVar("T")
+_V = TypeVar("_V", bound="Video")
+_T = TypeVar("_T")
 
 
 class Video(ABC):
@@ -222,7 +222,15 @@ class Video(ABC):
     def close(self) -> None:
         """Let go of the file."""
 
-    def __enter__(self: V) -> V:
+    def _checked(self, indices: Sequence[int]) -> list[int]:
+        """As integers, all of them inside the video. Negative ones are mistakes, not counts from the end."""
+        plain, count = [as_int(i) for i in indices], self.metadata.num_frames
+        for i in plain:
+            if not 0 <= i < count:
+                raise VideoError(f"is out of range: the video has {count} frames, 0 to {count - 1}", self.path, frame=i)
+        return plain
+
+    def __enter__(self: _V) -> _V:
         return self
 
     def __exit__(
@@ -260,7 +268,7 @@ class ReadFacts:
         return asdict(self)
 
 
-def retry_if_frame_count_changed(video: Video, take: Callable[[], T]) -> T:
+def retry_if_frame_count_changed(video: Video, take: Callable[[], _T]) -> _T:
     """What `take` gives, which chooses frames of the video by its length and reads them.
 
     Where reading finds out that the container announced a wrong number of frames, they were chosen for another length:
@@ -276,13 +284,3 @@ def retry_if_frame_count_changed(video: Video, take: Callable[[], T]) -> T:
         if video.metadata.num_frames == announced:
             return taken
     return take()
-
-
-def checked_indices(video: Video, indices: Sequence[int]) -> list[int]:
-    """The indices as integers, all of them inside the video. Negative ones are mistakes, not counts from the end."""
-    plain = [as_int(i) for i in indices]
-    count = video.metadata.num_frames
-    for i in plain:
-        if not 0 <= i < count:
-            raise VideoError(f"is out of range: the video has {count} frames, 0 to {count - 1}", video.path, frame=i)
-    return plain

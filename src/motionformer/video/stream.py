@@ -22,12 +22,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
-from motionformer.video.container import LENIENT, STRICT, Deadline, describe, open_container, wrap_decoder_errors
+from motionformer.video.container import LENIENT, STRICT, Deadline, VideoFile, describe, wrap_decoder_errors
 from motionformer.video.images import ImageFolder, ToRGB
-from motionformer.video.seek import WITHOUT_TIMES, decode_all
 from motionformer.video.source import StreamClock
 
-CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "video={}")}
+_CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "video={}")}
 """FFmpeg's input format and the name of camera number … on each system."""
 
 
@@ -72,9 +71,12 @@ def stream_video(
         yield FrameStream(image_rate, frames, StreamClock(image_rate))
         return
     with closing(_File(path, time_limit, num_threads)) as file:
-        clock = StreamClock(_rate(file.stream), file.stream.time_base if _has_times(file) else None)
+        stream = file.opened.stream
+        clock = StreamClock(_rate(stream), stream.time_base if file.opened.has_times else None)
         found = FrameStream(clock.fps, iter(()), clock)
-        found.frames = _explain(path, _upright(_timed(file.decode(found), clock), lambda: file.stream, square_pixels))
+        found.frames = _explain(
+            path, _upright(_timed(file.decode(found), clock), lambda: file.opened.stream, square_pixels)
+        )
         yield found
 
 
@@ -92,7 +94,7 @@ class _File:
             found.mark_damaged(count)
 
         try:
-            for frame in decode_all(self.container, self.stream, Deadline(None), mark):
+            for frame in self.opened.frames(Deadline(None), mark):
                 yield frame
                 count += 1
         except av.FFmpegError as error:
@@ -103,14 +105,13 @@ class _File:
         found.mark_damaged(count)
         self.close()
         self._open(LENIENT)
-        yield from islice(decode_all(self.container, self.stream, Deadline(None)), count, None)
+        yield from islice(self.opened.frames(Deadline(None)), count, None)
 
     def close(self) -> None:
-        self.container.close()
+        self.opened.close()
 
     def _open(self, decoding: dict[str, str]) -> None:
-        deadline = Deadline(self.time_limit)
-        self.container, self.stream = open_container(self.path, deadline, self.num_threads, decoding)
+        self.opened = VideoFile(self.path, Deadline(self.time_limit), self.num_threads, decoding)
 
 
 @contextmanager
@@ -130,7 +131,7 @@ def stream_live(
     Unlike a file of unknown origin, what is named here may open the network: only use it with what you mean to open.
     """
     if isinstance(source, int) or source.isdecimal():
-        known, name = CAMERAS.get(sys.platform, CAMERAS["linux"])
+        known, name = _CAMERAS.get(sys.platform, _CAMERAS["linux"])
         format, source = format or known, name.format(source)
     elif source.startswith("/dev/video"):
         format = format or "v4l2"
@@ -188,11 +189,6 @@ def _only_video(container: InputContainer, source: str) -> VideoStream:
 def _rate(stream: VideoStream) -> float:
     rate = stream.average_rate or stream.guessed_rate
     return float(rate) if rate and rate > 0 else 30.0
-
-
-def _has_times(file: _File) -> bool:
-    """Whether frames come out with the time of their own packet (`seek.times_are_real`)."""
-    return file.container.format.name not in WITHOUT_TIMES or file.stream.codec_context.reorder_depth == 0
 
 
 def _timed(frames: Iterator[VideoFrame], clock: StreamClock) -> Iterator[VideoFrame]:

@@ -7,10 +7,10 @@ come from. Below the contract, the two ends of a pipeline: decoded frames become
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Num, UInt8
+from jaxtyping import Float, Num
 from torch import Generator, Tensor
 
 Clip = Num[Tensor, "3 t _ _"]
@@ -29,6 +29,20 @@ class Transform(ABC):
     ) -> tuple[Clip, Label]:
         """The changed clip and the label that is right for it: the same one, except where a mirror changes it."""
         return self(clip, generator), label
+
+    def _uniform(self, generator: Generator | None, low: float = 0.0, high: float = 1.0) -> float:
+        """A number from `low` to `high`."""
+        return low + (high - low) * torch.rand((), generator=self._required(generator)).item()
+
+    def _whole(self, generator: Generator | None, high: int) -> int:
+        """A whole number from 0 to `high`, both included."""
+        return int(torch.randint(0, high + 1, (), generator=self._required(generator)).item())
+
+    def _required(self, generator: Generator | None) -> Generator:
+        """The generator, or an error: without one the draw would come from global state."""
+        if generator is None:
+            raise ValueError(f"{type(self).__name__} draws at random: pass a torch.Generator.")
+        return generator
 
     def __repr__(self) -> str:
         values = ", ".join(f"{key}={value!r}" for key, value in vars(self).items() if not key.startswith("_"))
@@ -57,25 +71,8 @@ class Pipeline(Transform):
         return "\n".join(["Pipeline:", *(f"  {step!r}" for step in self.steps)])
 
 
-def uniform(low: float, high: float, generator: Generator | None, who: Any) -> float:
-    """A number from `low` to `high`."""
-    return low + (high - low) * torch.rand((), generator=required(generator, who)).item()
-
-
-def whole(low: int, high: int, generator: Generator | None, who: Any) -> int:
-    """A whole number from `low` to `high`, both included."""
-    return int(torch.randint(low, high + 1, (), generator=required(generator, who)).item())
-
-
-def required(generator: Generator | None, who: Any) -> Generator:
-    """The generator, or an error: without one the draw would come from global state."""
-    if generator is None:
-        raise ValueError(f"{type(who).__name__} draws at random: pass a torch.Generator.")
-    return generator
-
-
-Triple = tuple[float, float, float]
-FrameChange = Callable[[Float[Tensor, "3 H W"]], Float[Tensor, "3 H W"]]
+_Triple = tuple[float, float, float]
+_FrameChange = Callable[[Float[Tensor, "3 H W"]], Float[Tensor, "3 H W"]]
 
 
 class FromFrames(Transform):
@@ -88,7 +85,7 @@ class FromFrames(Transform):
 class Normalise(Transform):
     """Bytes or floats from 0 to 1 → contiguous floats, `(x − mean) / std` per channel."""
 
-    def __init__(self, mean: Triple = (0.5, 0.5, 0.5), std: Triple = (0.5, 0.5, 0.5)) -> None:
+    def __init__(self, mean: _Triple = (0.5, 0.5, 0.5), std: _Triple = (0.5, 0.5, 0.5)) -> None:
         self.mean = mean
         self.std = std
 
@@ -108,7 +105,7 @@ class SwapChannels(Transform):
         return clip.flip(0)
 
 
-def by_frame(clip: Num[Tensor, "3 t H W"], change: FrameChange) -> Num[Tensor, "3 t H W"]:
+def by_frame(clip: Num[Tensor, "3 t H W"], change: _FrameChange) -> Num[Tensor, "3 t H W"]:
     """`change` (floats from 0 to 1 in and out) on every frame; the same kind of pixels as were given.
 
     One frame at a time: its floats stay in the processor's cache, where those of a clip would go through memory.
@@ -119,8 +116,3 @@ def by_frame(clip: Num[Tensor, "3 t H W"], change: FrameChange) -> Num[Tensor, "
         pixels = change(before.contiguous().to(torch.float32) / 255.0 if is_bytes else before.contiguous())
         after.copy_((pixels * 255.0).round_() if is_bytes else pixels)
     return changed
-
-
-def to_bytes(clip: Num[Tensor, "3 t H W"]) -> UInt8[Tensor, "3 t H W"]:
-    """The clip as bytes, one plane per channel in memory; floats are rounded."""
-    return clip.contiguous() if clip.dtype == torch.uint8 else (clip.contiguous() * 255.0).round_().to(torch.uint8)

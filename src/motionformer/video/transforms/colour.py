@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Num
 from torch import Generator, Tensor
 
-from motionformer.video.transforms.base import Transform, by_frame, required, uniform
+from motionformer.video.transforms.base import Transform, by_frame
 
-GREY = (0.299, 0.587, 0.114)
-TO_YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
+_GREY = (0.299, 0.587, 0.114)
+_TO_YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 
 
 class ColourMap(NamedTuple):
@@ -51,18 +51,18 @@ class ColourMap(NamedTuple):
     @classmethod
     def contrast(cls, factor: float, mean: Float[Tensor, "3"]) -> "ColourMap":
         """Towards the grey of the mean colour."""
-        grey = (torch.tensor(GREY) @ mean).expand(3)
+        grey = (torch.tensor(_GREY) @ mean).expand(3)
         return cls(torch.eye(3) * factor, (1.0 - factor) * grey)
 
     @classmethod
     def saturation(cls, factor: float) -> "ColourMap":
         """Towards the pixel's own grey."""
-        return cls(torch.eye(3) * factor + (1.0 - factor) * torch.tensor(GREY).expand(3, 3), torch.zeros(3))
+        return cls(torch.eye(3) * factor + (1.0 - factor) * torch.tensor(_GREY).expand(3, 3), torch.zeros(3))
 
     @classmethod
     def hue(cls, turn: float) -> "ColourMap":
         """Around the circle of hues, brightness kept; `turn` 1 is once around."""
-        to_yiq = torch.tensor(TO_YIQ)
+        to_yiq = torch.tensor(_TO_YIQ)
         cos, sin = math.cos(2 * math.pi * turn), math.sin(2 * math.pi * turn)
         rotation = torch.tensor([[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]])
         return cls(torch.linalg.solve(to_yiq, rotation @ to_yiq), torch.zeros(3))
@@ -94,13 +94,13 @@ class ColourJitter(Transform):
         self.probability = probability
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
-        if uniform(0.0, 1.0, generator, self) >= self.probability:
+        if self._uniform(generator) >= self.probability:
             return clip
-        factors = [1.0 + uniform(-a, a, generator, self) for a in (self.brightness, self.contrast, self.saturation)]
-        turn = uniform(-self.hue, self.hue, generator, self)
+        factors = [1.0 + self._uniform(generator, -a, a) for a in (self.brightness, self.contrast, self.saturation)]
+        turn = self._uniform(generator, -self.hue, self.hue)
         mean = mean_colour(clip)
         chain = ColourMap(torch.eye(3), torch.zeros(3))
-        for step in torch.randperm(4, generator=required(generator, self)).tolist():
+        for step in torch.randperm(4, generator=self._required(generator)).tolist():
             maps = (
                 ColourMap.brightness(factors[0]),
                 ColourMap.contrast(factors[1], chain.colour(mean)),
@@ -131,23 +131,23 @@ class ReleasedColourJitter(Transform):
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         if not clip.is_floating_point():
             raise TypeError("ReleasedColourJitter works on normalised floats: put it after Normalise.")
-        if uniform(0.0, 1.0, generator, self) >= self.probability:
+        if self._uniform(generator) >= self.probability:
             return clip
-        factors = [1.0 + uniform(-self.amount, self.amount, generator, self) for _ in RELEASED_CHANGES]
-        order = torch.randperm(3, generator=required(generator, self)).tolist()
-        return _change_colours(clip, [(RELEASED_CHANGES[k], factors[k]) for k in order])
+        factors = [1.0 + self._uniform(generator, -self.amount, self.amount) for _ in _RELEASED_CHANGES]
+        order = torch.randperm(3, generator=self._required(generator)).tolist()
+        return _change_colours(clip, [(_RELEASED_CHANGES[k], factors[k]) for k in order])
 
 
-ReleasedChange = Literal["brightness", "contrast", "saturation"]
-RELEASED_CHANGES: tuple[ReleasedChange, ...] = get_args(ReleasedChange)
-RELEASED_GREY = GREY[::-1]
+_ReleasedChange = Literal["brightness", "contrast", "saturation"]
+_RELEASED_CHANGES: tuple[_ReleasedChange, ...] = get_args(_ReleasedChange)
+_RELEASED_GREY = _GREY[::-1]
 
 
 def _change_colours(
-    clip: Float[Tensor, "3 t H W"], changes: Sequence[tuple[ReleasedChange, float]]
+    clip: Float[Tensor, "3 t H W"], changes: Sequence[tuple[_ReleasedChange, float]]
 ) -> Float[Tensor, "3 t H W"]:
     """`changes` (name and factor) of `ReleasedColourJitter` one after the other."""
-    weights = clip.new_tensor(RELEASED_GREY)[:, None, None, None]
+    weights = clip.new_tensor(_RELEASED_GREY)[:, None, None, None]
     for name, factor in changes:
         if name == "brightness":
             clip = clip * factor

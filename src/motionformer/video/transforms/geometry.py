@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Generator, Tensor
 
-from motionformer.video.transforms.base import Label, Transform, required, uniform, whole
+from motionformer.video.transforms.base import Label, Transform
 
 Size = tuple[int, int]
 
@@ -61,7 +61,7 @@ class ShortSideJitter(Transform):
         self.released = released
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        side = self.side(uniform(0.0, 1.0, generator, self))
+        side = self.side(self._uniform(generator))
         if self.released:
             return _resize_to_floats(clip, _released_size(clip.shape[2], clip.shape[3], side))
         short = min(self.shape)
@@ -142,9 +142,9 @@ class RandomCrop(Transform):
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         down, across = _room(clip, self.size)
         if self.released:
-            top, left = (_released_offset(space, uniform(0.0, 1.0, generator, self)) for space in (down, across))
+            top, left = (_released_offset(space, self._uniform(generator)) for space in (down, across))
             return _cut(clip, top, left, self.size)
-        return _cut(clip, whole(0, down, generator, self), whole(0, across, generator, self), self.size)
+        return _cut(clip, self._whole(generator, down), self._whole(generator, across), self.size)
 
 
 class CentreCrop(Transform):
@@ -206,7 +206,7 @@ class RandomResizedCrop(Transform):
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         if self.released:
-            draws = iter(lambda: uniform(0.0, 1.0, generator, self), None)
+            draws = iter(lambda: self._uniform(generator), None)
             top, left, size = _released_box((clip.shape[2], clip.shape[3]), self.area, self.ratio, draws, self.TRIES)
             return _resize_to_floats(_cut(clip, top, left, size), self.size)
         size = self.draw((clip.shape[2], clip.shape[3]), generator)
@@ -216,8 +216,8 @@ class RandomResizedCrop(Transform):
         """Height and width of a rectangle that fits; if none is found, the largest of an allowed shape."""
         height, width = have
         for _ in range(self.TRIES):
-            pixels = height * width * uniform(*self.area, generator, self)
-            ratio = math.exp(uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), generator, self))
+            pixels = height * width * self._uniform(generator, *self.area)
+            ratio = math.exp(self._uniform(generator, math.log(self.ratio[0]), math.log(self.ratio[1])))
             size = round(math.sqrt(pixels / ratio)), round(math.sqrt(pixels * ratio))
             if 0 < size[0] <= height and 0 < size[1] <= width:
                 return size
@@ -300,19 +300,19 @@ class RandomErasing(Transform):
         self._rectangle = RandomResizedCrop(1, area, ratio)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
-        if uniform(0.0, 1.0, generator, self) >= self.probability:
+        if self._uniform(generator) >= self.probability:
             return clip
         height, width = self._rectangle.draw((clip.shape[2], clip.shape[3]), generator)
-        top = whole(0, clip.shape[2] - height, generator, self)
-        left = whole(0, clip.shape[3] - width, generator, self)
-        noise = torch.rand(3, 1, height, width, generator=required(generator, self))
+        top = self._whole(generator, clip.shape[2] - height)
+        left = self._whole(generator, clip.shape[3] - width)
+        noise = torch.rand(3, 1, height, width, generator=self._required(generator))
         erased = clip.clone()
         full = 256.0 if clip.dtype == torch.uint8 else 1.0
         erased[:, :, top : top + height, left : left + width] = (noise * full).to(clip.device, clip.dtype)
         return erased
 
 
-MIRRORED = {
+_MIRRORED = {
     "left": "right",
     "leftward": "rightward",
     "leftwards": "rightwards",
@@ -322,9 +322,9 @@ MIRRORED = {
     "gauche": "droite",
     "izquierda": "derecha",
 }
-UNSURE = frozenset({"links"})
+_UNSURE = frozenset({"links"})
 """Words of a side in one language and of something else in another: a side only where the twin is a class too."""
-MIRRORED |= {there: here for here, there in MIRRORED.items()}
+_MIRRORED |= {there: here for here, there in _MIRRORED.items()}
 
 
 class HorizontalFlip(Transform):
@@ -334,7 +334,7 @@ class HorizontalFlip(Transform):
         self.probability = probability
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
-        return clip.flip(-1) if uniform(0.0, 1.0, generator, self) < self.probability else clip
+        return clip.flip(-1) if self._uniform(generator) < self.probability else clip
 
 
 class LabelAwareFlip(Transform):
@@ -364,7 +364,7 @@ class LabelAwareFlip(Transform):
         classes: tuple[Any, ...] = label if isinstance(label, tuple) else (label,)
         if not all(isinstance(one, int) and 0 <= one < len(self.twins) for one in classes):
             raise ValueError(f"label {label!r} is not one of the {len(self.twins)} classes this flip was made for.")
-        if uniform(0.0, 1.0, generator, self) >= self.probability:
+        if self._uniform(generator) >= self.probability:
             return clip, label
         twins = [self.twins[one] for one in classes]
         mirrored: Any = tuple(sorted(twins)) if isinstance(label, tuple) else twins[0]
@@ -383,7 +383,7 @@ def find_twins(class_names: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, 
     index = {name: position for position, name in enumerate(words)}
     mirrors = [_mirror(name) for name in words]
     mirrors = [
-        mirror if mirror in index else _mirror(name, UNSURE) for name, mirror in zip(words, mirrors, strict=True)
+        mirror if mirror in index else _mirror(name, _UNSURE) for name, mirror in zip(words, mirrors, strict=True)
     ]
     twins = tuple(
         position if name == mirror else index.get(mirror, position)
@@ -393,7 +393,7 @@ def find_twins(class_names: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, 
 
 
 def _mirror(words: tuple[str, ...], but: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    return tuple(word if word in but else MIRRORED.get(word, word) for word in words)
+    return tuple(word if word in but else _MIRRORED.get(word, word) for word in words)
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -13,19 +13,19 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Num, UInt8
 from torch import Generator, Tensor
 
-from motionformer.video.transforms.base import Transform, by_frame, to_bytes, uniform, whole
+from motionformer.video.transforms.base import Transform, by_frame
 from motionformer.video.transforms.colour import ColourMap, mean_colour
 
-Bytes = UInt8[Tensor, "3 t H W"]
-Frame = UInt8[Tensor, "3 H W"]
+_Bytes = UInt8[Tensor, "3 t H W"]
+_Frame = UInt8[Tensor, "3 H W"]
 STRONGEST = 30.0
-AffineMap = tuple[float, float, float, float, float, float]
+_AffineMap = tuple[float, float, float, float, float, float]
 """`x' = a x + b y + c`, `y' = d x + e y + f`, in pixels from the top left corner."""
-Matrix = tuple[tuple[float, float], tuple[float, float]]
+_Matrix = tuple[tuple[float, float], tuple[float, float]]
 """Rows for x and for y."""
-UNCHANGED: Matrix = ((1.0, 0.0), (0.0, 1.0))
-FILL = 0.5
-PIXELS_AT_ONCE = 1 << 15
+_UNCHANGED: _Matrix = ((1.0, 0.0), (0.0, 1.0))
+_FILL = 0.5
+_PIXELS_AT_ONCE = 1 << 15
 
 
 class RandAugment(Transform):
@@ -80,14 +80,14 @@ class RandAugment(Transform):
         return cls(2, STRONGEST, probability=0.5, operations="released", same_sign=True, channels=channels)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
-        if self.probability < 1 and uniform(0.0, 1.0, generator, self) >= self.probability:
+        if self.probability < 1 and self._uniform(generator) >= self.probability:
             return clip
         swapped = self.channels == "BGR"
-        pixels = to_bytes(clip.flip(0) if swapped else clip)
+        pixels = _to_bytes(clip.flip(0) if swapped else clip)
         sign = self._draw_sign(generator) if self.same_sign else None
-        cubic = self._interpolates and uniform(0.0, 1.0, generator, self) < 0.5
+        cubic = self._interpolates and self._uniform(generator) < 0.5
         for _ in range(self.num_ops):
-            name = self._names[whole(0, len(self._names) - 1, generator, self)]
+            name = self._names[self._whole(generator, len(self._names) - 1)]
             pixels = _change(pixels, name, self.draw_strength(generator, sign), cubic=cubic)
         pixels = pixels.flip(0) if swapped else pixels
         return pixels if clip.dtype == torch.uint8 else pixels.to(clip.dtype) / 255.0
@@ -101,7 +101,7 @@ class RandAugment(Transform):
         return sign * min(max(magnitude / STRONGEST, 0.0), 1.0)
 
     def _draw_sign(self, generator: Generator | None) -> float:
-        return 1.0 if uniform(0.0, 1.0, generator, self) < 0.5 else -1.0
+        return 1.0 if self._uniform(generator) < 0.5 else -1.0
 
 
 def operation_names(operations: str | Sequence[str]) -> tuple[str, ...]:
@@ -125,14 +125,14 @@ def operation_names(operations: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _change(clip: Bytes, name: str, strength: float, *, cubic: bool = False) -> Bytes:
+def _change(clip: _Bytes, name: str, strength: float, *, cubic: bool = False) -> _Bytes:
     """One operation at a strength from −1 to 1. `cubic` is how released ones that move pixels interpolate."""
     if name in OPERATIONS:
         return OPERATIONS[name](clip, strength)
     return RELEASED[name].change(clip, RELEASED[name].argument(strength), cubic)
 
 
-def _equalise(clip: Bytes, strength: float = 0.0) -> Bytes:
+def _equalise(clip: _Bytes, strength: float = 0.0) -> _Bytes:
     """Every brightness about as often as any other, per channel."""
     return _look_up(clip, torch.stack([_equal_shares(channel) for channel in clip]))
 
@@ -147,7 +147,7 @@ def _equal_shares(channel: UInt8[Tensor, "t H W"]) -> Int[Tensor, "256"]:
     return (below * 255 + darker // 2) // darker
 
 
-def _stretch(clip: Bytes, strength: float = 0.0) -> Bytes:
+def _stretch(clip: _Bytes, strength: float = 0.0) -> _Bytes:
     """Each channel from its darkest and brightest to the full range (autocontrast)."""
     low, high = (bound.float()[:, None] for bound in torch.aminmax(clip.reshape(3, -1), dim=1))
     values = torch.arange(256.0, device=clip.device).expand(3, 256)
@@ -155,13 +155,13 @@ def _stretch(clip: Bytes, strength: float = 0.0) -> Bytes:
     return _look_up(clip, torch.where(high > low, stretched, values).round())
 
 
-def _solarise(clip: Bytes, strength: float) -> Bytes:
+def _solarise(clip: _Bytes, strength: float) -> _Bytes:
     """Bright pixels, above a threshold, become their negative."""
     values = torch.arange(256, device=clip.device)
     return _look_up(clip, torch.where(values > 255 * (1.0 - abs(strength)), 255 - values, values))
 
 
-def _posterise(clip: Bytes, strength: float) -> Bytes:
+def _posterise(clip: _Bytes, strength: float) -> _Bytes:
     """Fewer bits per channel, four at least."""
     dropped = round(4 * abs(strength))
     return _look_up(clip, torch.arange(256, device=clip.device) & (256 - 2**dropped))
@@ -174,7 +174,7 @@ def _look_up(clip: UInt8[Tensor, "3 *rest"], table: Num[Tensor, "*channels 256"]
     return torch.stack(planes).view(clip.shape)
 
 
-OPERATIONS: Mapping[str, Callable[[Bytes, float], Bytes]] = {
+OPERATIONS: Mapping[str, Callable[[_Bytes, float], _Bytes]] = {
     "identity": lambda clip, strength: clip,
     "stretch": _stretch,
     "equalise": _equalise,
@@ -192,48 +192,48 @@ OPERATIONS: Mapping[str, Callable[[Bytes, float], Bytes]] = {
 }
 
 
-ReleasedChange = Callable[[Bytes, float, bool], Bytes]
+_ReleasedChange = Callable[[_Bytes, float, bool], _Bytes]
 
 
 class _Operation(NamedTuple):
     """One of the release: what its argument is at a strength from −1 to 1, and what it does to a clip."""
 
     argument: Callable[[float], float]
-    change: ReleasedChange
+    change: _ReleasedChange
 
 
-def _table(values: Callable[[Int[Tensor, "256"], float], Num[Tensor, "256"]]) -> ReleasedChange:
+def _table(values: Callable[[Int[Tensor, "256"], float], Num[Tensor, "256"]]) -> _ReleasedChange:
     """An operation given by what becomes of each byte."""
     return lambda clip, argument, cubic: _look_up(clip, values(torch.arange(256), argument))
 
 
-def _blend(other: Callable[[Frame], Num[Tensor, "..."]]) -> ReleasedChange:
+def _blend(other: Callable[[_Frame], Num[Tensor, "..."]]) -> _ReleasedChange:
     """An operation that goes from another picture (factor 0) to the frame (1) and beyond, rounded towards black."""
 
-    def blend(frame: Frame, factor: float) -> Frame:
+    def blend(frame: _Frame, factor: float) -> _Frame:
         start = other(frame).float()
         return (start + factor * (frame.float() - start)).clamp_(0.0, 255.0).to(torch.uint8)
 
     return lambda clip, factor, cubic: torch.stack([blend(frame, factor) for frame in clip.unbind(1)], dim=1)
 
 
-def _move(sources: Callable[[float, int, int], AffineMap]) -> ReleasedChange:
+def _move(sources: Callable[[float, int, int], _AffineMap]) -> _ReleasedChange:
     """An operation that takes pixels from other sources, which depend on height and width."""
     return lambda clip, argument, cubic: _sample_affine(clip, sources(argument, *clip.shape[2:]), cubic=cubic)
 
 
-def _each_frame(change_frame: Callable[[Frame], Frame]) -> ReleasedChange:
+def _each_frame(change_frame: Callable[[_Frame], _Frame]) -> _ReleasedChange:
     return lambda clip, argument, cubic: torch.stack([change_frame(frame) for frame in clip.unbind(1)], dim=1)
 
 
-def _auto_contrast(frame: Frame) -> Frame:
+def _auto_contrast(frame: _Frame) -> _Frame:
     low, high = (bound.double()[:, None] for bound in torch.aminmax(frame.flatten(1), dim=1))
     values = torch.arange(256.0, dtype=torch.float64).expand(3, 256)
     scale = 255.0 / (high - low).clamp(min=1.0)
     return _look_up(frame, torch.where(high > low, values * scale - low * scale, values))
 
 
-def _equalize(frame: Frame) -> Frame:
+def _equalize(frame: _Frame) -> _Frame:
     return _look_up(frame, torch.stack([_equal_steps(channel) for channel in frame]))
 
 
@@ -247,16 +247,16 @@ def _equal_steps(channel: UInt8[Tensor, "H W"]) -> Int[Tensor, "256"]:
     return (counts.cumsum(0) - counts + step // 2) // step
 
 
-def _grey(frame: Frame) -> Int[Tensor, "H W"]:
+def _grey(frame: _Frame) -> Int[Tensor, "H W"]:
     red, green, blue = frame.int().unbind(0)
     return (19595 * red + 38470 * green + 7471 * blue + 32768).bitwise_right_shift(16)
 
 
-def _mean_grey(frame: Frame) -> Float[Tensor, ""]:
+def _mean_grey(frame: _Frame) -> Float[Tensor, ""]:
     return (_grey(frame).double().mean() + 0.5).floor()
 
 
-def _smooth(frame: Frame) -> Frame:
+def _smooth(frame: _Frame) -> _Frame:
     """A 3 × 3 mean that counts the middle five times; the outermost pixels stay."""
     smooth = frame.clone()
     if min(frame.shape[1:]) > 2:
@@ -266,7 +266,7 @@ def _smooth(frame: Frame) -> Frame:
     return smooth
 
 
-def _turned(degrees: float, height: int, width: int) -> AffineMap:
+def _turned(degrees: float, height: int, width: int) -> _AffineMap:
     (a, b), (c, d) = _rotation(degrees)
     x, y = width / 2, height / 2
     return a, b, x - a * x - b * y, c, d, y - c * x - d * y
@@ -301,7 +301,7 @@ RELEASED: Mapping[str, _Operation] = {
 
 
 def _warp(
-    clip: Num[Tensor, "3 t H W"], matrix: Matrix = UNCHANGED, shift: tuple[float, float] = (0.0, 0.0)
+    clip: Num[Tensor, "3 t H W"], matrix: _Matrix = _UNCHANGED, shift: tuple[float, float] = (0.0, 0.0)
 ) -> Num[Tensor, "3 t H W"]:
     """Each pixel is taken from `matrix · (x, y) + shift`, from the centre; grey where that is outside.
 
@@ -313,13 +313,13 @@ def _warp(
     sources = F.affine_grid(theta.to(clip.device), [1, 1, height, width], align_corners=False)
 
     def _change(frame: Tensor) -> Tensor:
-        moved = F.grid_sample((frame - FILL)[None], sources.to(frame.dtype), align_corners=False)[0]
-        return moved.add_(FILL)
+        moved = F.grid_sample((frame - _FILL)[None], sources.to(frame.dtype), align_corners=False)[0]
+        return moved.add_(_FILL)
 
     return by_frame(clip, _change)
 
 
-def _rotation(degrees: float) -> Matrix:
+def _rotation(degrees: float) -> _Matrix:
     """A turn, counter-clockwise as seen."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return (cos, -sin), (sin, cos)
@@ -337,7 +337,7 @@ def _sharpen(clip: Num[Tensor, "3 t H W"], factor: float) -> Num[Tensor, "3 t H 
     return by_frame(clip, _change)
 
 
-def _sample_affine(clip: UInt8[Tensor, "3 t H W"], sources: AffineMap, *, cubic: bool) -> UInt8[Tensor, "3 t H W"]:
+def _sample_affine(clip: UInt8[Tensor, "3 t H W"], sources: _AffineMap, *, cubic: bool) -> UInt8[Tensor, "3 t H W"]:
     """Each pixel taken from where `sources` maps its centre, rounded down; mid-grey where that is outside the frame.
 
     Bilinear or cubic (coefficient −1), the frame's edge repeated: as the release warps its frames.
@@ -351,7 +351,7 @@ def _sample_affine(clip: UInt8[Tensor, "3 t H W"], sources: AffineMap, *, cubic:
     x, y = x - 0.5, y - 0.5
     pixels = clip.permute(2, 3, 0, 1).reshape(height * width, 3 * frames)  # one look-up for all channels and frames
     moved = torch.full_like(pixels, 128)
-    for some in inside.split(PIXELS_AT_ONCE):
+    for some in inside.split(_PIXELS_AT_ONCE):
         moved[some] = _interpolate(pixels, x[some], y[some], (height, width), cubic).clamp_(0.0, 255.0).to(torch.uint8)
     return moved.view(height, width, 3, frames).permute(2, 3, 0, 1)
 
@@ -387,3 +387,8 @@ def _weight(distance: Float[Tensor, " n"], cubic: bool) -> Float[Tensor, " n"]:
     if not cubic:
         return 1.0 - away
     return torch.where(away <= 1, 1 - 2 * away**2 + away**3, 4 - 8 * away + 5 * away**2 - away**3)
+
+
+def _to_bytes(clip: Num[Tensor, "3 t H W"]) -> UInt8[Tensor, "3 t H W"]:
+    """The clip as bytes, one plane per channel in memory; floats are rounded."""
+    return clip.contiguous() if clip.dtype == torch.uint8 else (clip.contiguous() * 255.0).round_().to(torch.uint8)
