@@ -144,7 +144,7 @@ class TestWrongFiles:
             load_model(other)
         (tmp_path / "config.json").write_text('{"model_type": "slowfast"}')
         with pytest.raises(
-            CheckpointError, match=r"nor, by a config.json .* TimeSformer.*\(its model_type is 'slowfast'\)"
+            CheckpointError, match=r"nor one of ours, nor of TimeSformer.* \(its model_type is 'slowfast'\)"
         ):
             load_model(other)
 

@@ -289,10 +289,14 @@ def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
             "these are image weights: initialise a video model from them with from_image_weights(...), or with "
             "--from-image (convert, davis, track)."
         )
+    by = (
+        f"its model_type is {checkpoint.cfg['model_type']!r}"
+        if "model_type" in checkpoint.cfg
+        else f"no {CONFIG} beside it"
+    )
+    titles = ", ".join(one.title for one in FAMILIES.values())
     raise CheckpointError(
-        f"neither a released video model (no 'temp_embed' or 'st_embed') nor, by a {CONFIG} beside it, one of ours or "
-        f"of {', '.join(family.title for family in FAMILIES.values())}"
-        + (f" (its model_type is {checkpoint.cfg['model_type']!r})." if "model_type" in checkpoint.cfg else ".")
+        f"neither a released video model (no 'temp_embed' or 'st_embed'), nor one of ours, nor of {titles} ({by})."
     )
 
 
