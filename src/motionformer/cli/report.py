@@ -89,7 +89,7 @@ def frames_cell(entry: dict[str, Any]) -> str:
 def print_problems(entries: Sequence[dict[str, Any]]) -> None:
     """On stderr: how many videos repeat frames, which are damaged, and which could not be read and why."""
     from motionformer.inference.results import read_notes, summarise_reads
-    from motionformer.video import ReadFacts
+    from motionformer.video.source import ReadFacts
 
     console = plain_console(stderr=True)
     facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]

@@ -9,6 +9,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from motionformer.video.transforms.base import Label, Transform
 Size = tuple[int, int]
 
 
+@dataclass(eq=False)
 class ShortSideResize(Transform):
     """The short side becomes `size`. For a pair (height, width): the smallest picture that covers it.
 
@@ -28,15 +30,15 @@ class ShortSideResize(Transform):
         released: sizes and pixels as in the release: bytes become floats, no antialiasing.
     """
 
-    def __init__(self, size: int | Size, *, released: bool = False) -> None:
-        self.size = size
-        self.released = released
+    size: int | Size
+    released: bool = field(default=False, kw_only=True)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         have, want = (clip.shape[2], clip.shape[3]), _as_pair(self.size)
         return _resize_to_floats(clip, released_cover(have, want)) if self.released else resize(clip, cover(have, want))
 
 
+@dataclass(eq=False)
 class ShortSideJitter(Transform):
     """The short side becomes a length between `low` and `high`; every length alike, or (`inverse`) its inverse alike.
 
@@ -47,18 +49,20 @@ class ShortSideJitter(Transform):
         released: sizes and pixels as in the release (`_released_size`, `_resize_plain`); bytes become floats.
     """
 
-    def __init__(
-        self, low: int, high: int, *, inverse: bool = False, shape: Size = (1, 1), released: bool = False
-    ) -> None:
-        if not 0 < low <= high:
-            raise ValueError(f"the short side is drawn from {low} to {high}: they must be positive and in order.")
-        if released and shape[0] != shape[1]:
-            raise ValueError(f"the released protocol takes square crops; not {shape[0]} × {shape[1]}.")
-        self.low = low
-        self.high = high
-        self.inverse = inverse
-        self.shape = shape
-        self.released = released
+    low: int
+    high: int
+    _: KW_ONLY
+    inverse: bool = False
+    shape: Size = (1, 1)
+    released: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high:
+            raise ValueError(
+                f"the short side is drawn from {self.low} to {self.high}: they must be positive and in order."
+            )
+        if self.released and self.shape[0] != self.shape[1]:
+            raise ValueError(f"the released protocol takes square crops; not {self.shape[0]} × {self.shape[1]}.")
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         side = self.side(self._uniform(generator))
@@ -280,6 +284,7 @@ def middle(space: int) -> int:
     return (space + 1) // 2
 
 
+@dataclass(eq=False)
 class RandomErasing(Transform):
     """With some probability, fills a rectangle of random position, area and shape with random pixels.
 
@@ -288,16 +293,12 @@ class RandomErasing(Transform):
         ratio: width to height, narrowest and widest.
     """
 
-    def __init__(
-        self,
-        probability: float = 0.25,
-        area: tuple[float, float] = (0.02, 0.33),
-        ratio: tuple[float, float] = (0.3, 3.3),
-    ) -> None:
-        self.probability = probability
-        self.area = area
-        self.ratio = ratio
-        self._rectangle = RandomResizedCrop(1, area, ratio)
+    probability: float = 0.25
+    area: tuple[float, float] = (0.02, 0.33)
+    ratio: tuple[float, float] = (0.3, 3.3)
+
+    def __post_init__(self) -> None:
+        self._rectangle = RandomResizedCrop(1, self.area, self.ratio)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         if self._uniform(generator) >= self.probability:
@@ -327,11 +328,11 @@ _UNSURE = frozenset({"links"})
 _MIRRORED |= {there: here for here, there in _MIRRORED.items()}
 
 
+@dataclass(eq=False)
 class HorizontalFlip(Transform):
     """Mirrors the clip with some probability. The label stays: only for data whose classes have no sides."""
 
-    def __init__(self, probability: float = 0.5) -> None:
-        self.probability = probability
+    probability: float = 0.5
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         return clip.flip(-1) if self._uniform(generator) < self.probability else clip
