@@ -1,4 +1,4 @@
-"""How commands print: consoles, JSON, tables, progress bars, and what was wrong with videos."""
+"""How commands print: consoles, JSON, tables, and what was wrong with videos."""
 
 import json
 import logging
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
 _MAX_NAMED = 20  # videos that are listed by name
 
@@ -65,16 +64,6 @@ def print_facts(
     for name, value in facts.items() if isinstance(facts, Mapping) else facts:
         table.add_row(name, value)
     (console or Console(highlight=False, markup=False, emoji=False)).print(table)
-
-
-def progress_bar() -> "Progress":
-    """On stderr, if that is a terminal; gone when done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def frames_cell(entry: dict[str, Any]) -> str:

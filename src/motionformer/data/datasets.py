@@ -78,12 +78,6 @@ class EpochSampler(Sampler[Visit]):
         return order[self.rank :: self.num_ranks][self.num_done :]
 
 
-def item_generator(seed: int, epoch: int, index: int) -> torch.Generator:
-    """The generator of one item in one epoch; neighbouring keys give unrelated streams."""
-    (state,) = np.random.SeedSequence([seed, epoch, index]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
-
-
 class ClipDataset(Dataset[dict[str, Any]]):
     """Item i is a clip of record i: `{clip, label, index, path}`, or `{failure}` where the video cannot be read.
 
@@ -116,20 +110,27 @@ class ClipDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, visit: Visit | int) -> dict[str, Any]:
         epoch, index = (visit.epoch, visit.index) if isinstance(visit, Visit) else (0, visit)
         record = self.annotations.records[index]
-        return read_item(self.reader, record, index, item_generator(self.seed, epoch, index), str(record.path))
+        return read_item(self.reader, record, (self.seed, epoch, index), str(record.path))
 
 
 _NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
 
 
-def read_item(reader: ClipReader, record: Record, index: int, generator: Generator, path: str) -> dict[str, Any]:
-    """The item of a record; `path` is what the video is called in reports."""
+def read_item(reader: ClipReader, record: Record, key: tuple[int, int, int], path: str) -> dict[str, Any]:
+    """The item of a record; `key` is (seed, epoch, index), `path` what the video is called in reports."""
+    index = key[2]
     try:
-        clip, label = reader.read_labelled(record, generator)
+        clip, label = reader.read_labelled(record, _item_generator(*key))
     except VideoError as error:
         return {"failure": Failure.of(record, error, index, path)}
     return {"clip": clip, "label": label, "index": index, "path": path}
+
+
+def _item_generator(seed: int, epoch: int, index: int) -> Generator:
+    """The generator of one item in one epoch; neighbouring keys give unrelated streams."""
+    (state,) = np.random.SeedSequence([seed, epoch, index]).generate_state(1, np.uint64)
+    return Generator().manual_seed(int(state >> np.uint64(1)))
 
 
 def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from motionformer.data.clips import ClipReader, check_sampling
-from motionformer.data.datasets import item_generator, read_item
+from motionformer.data.datasets import read_item
 from motionformer.data.record import Annotations, ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
 from motionformer.runs import (
@@ -182,8 +182,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
                     count += 1
                     label = tuple(item["label"]) if isinstance(item["label"], list) else item["label"]
                     record = Record(path, label, item["start"], item["end"], item["fps"])
-                    generator = item_generator(self.seed, epoch, item["index"])
-                    yield read_item(self.reader, record, item["index"], generator, sample.path)
+                    yield read_item(self.reader, record, (self.seed, epoch, item["index"]), sample.path)
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ from motionformer.errors import VideoError
 from motionformer.inference.classes import LabelSource, find_names
 from motionformer.inference.inputs import Frames, as_frames, check_fps, check_paths, is_frames
 from motionformer.inference.results import Prediction
-from motionformer.inference.scorer import Precision, Scorer, batched
+from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, with_views
 from motionformer.inference.timeline import Timeline, Window, Windows
-from motionformer.inference.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.video.source import StreamClock
