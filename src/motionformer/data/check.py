@@ -13,7 +13,7 @@ from typing import Any, Literal
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
-from motionformer.runs import atomic_write, valid_json, write_csv
+from motionformer.runs import valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import Deadline, VideoFile
 
@@ -32,7 +32,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class FileReport:
+class _FileReport:
     """What was found. `status` is the worst of it; `reasons` tell why it is not `ok`."""
 
     path: Path
@@ -46,7 +46,7 @@ class FileReport:
     codec: str | None = None
 
 
-def _inspect_video(task: _Task) -> FileReport:
+def _inspect_video(task: _Task) -> _FileReport:
     """Open the video, decode it, and compare its header with what it holds."""
     rate = next((record.fps for record in task.records if record.fps), 30.0)
     try:
@@ -56,13 +56,13 @@ def _inspect_video(task: _Task) -> FileReport:
             clock = video.clock
         header = [] if task.path.is_dir() else _header_oddities(task, found)
     except VideoError as error:
-        return FileReport(task.path, "broken", (_reason(error),))
+        return _FileReport(task.path, "broken", (_reason(error),))
     lengths = [len(record.clock(clock).span(record.start, record.end)) for record in task.records]
     beyond, late = _pieces(task.records, lengths, found)
     odd = (*header, *_oddities(opened), *late)
     short = _shortness(task, lengths, found)
     status: _Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
-    return FileReport(
+    return _FileReport(
         path=task.path,
         status=status,
         reasons=(*beyond, *short, *odd),
@@ -133,7 +133,7 @@ def scan(
     time_limit: float = 60.0,
     min_frames: int = 16,
     decode: bool = True,
-) -> Iterator[FileReport]:
+) -> Iterator[_FileReport]:
     """A report of each different video, as they come. A file that crashes or hangs its process is `broken`."""
     records = sorted((record for one in annotations for record in one), key=lambda record: record.path)
     tasks = [
@@ -142,7 +142,7 @@ def scan(
     ]
     limit = 2 * time_limit + _GRACE  # opening and checking have a limit each
     for index, result in run_in_processes(_inspect_video, tasks, num_workers=num_workers, time_limit=limit):
-        yield FileReport(tasks[index].path, "broken", (result.reason,)) if isinstance(result, Crash) else result
+        yield _FileReport(tasks[index].path, "broken", (result.reason,)) if isinstance(result, Crash) else result
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class ScanReport:
     """The whole scan: `is_well` is false as soon as one video is broken."""
 
     annotations: tuple[Annotations, ...]
-    files: tuple[FileReport, ...]
+    files: tuple[_FileReport, ...]
 
     @property
     def is_well(self) -> bool:
@@ -160,7 +160,7 @@ class ScanReport:
         found = Counter(file.status for file in self.files)
         return {status: found[status] for status in ("ok", "odd", "short", "broken")}
 
-    def problems(self) -> list[FileReport]:
+    def problems(self) -> list[_FileReport]:
         """Everything but `ok`, the worst first."""
         order = ("broken", "short", "odd")
         found = [file for file in self.files if file.status != "ok"]
@@ -212,8 +212,7 @@ class ScanReport:
         """One line per video."""
         labels = _labels(self.annotations)
         rows = [_row(report, labels) for report in sorted(self.files, key=lambda report: report.path)]
-        with atomic_write(file) as stream:
-            write_csv(stream, [list(rows[0]), *(row.values() for row in rows)])
+        write_csv(file, [list(rows[0]), *(row.values() for row in rows)])
 
 
 def _describe(annotations: Annotations) -> dict[str, Any]:
@@ -239,6 +238,6 @@ def _each_label(annotations: Annotations, record: Record) -> list[str]:
     return [] if record.label is None else [annotations.label_name(record.label)]
 
 
-def _row(file: FileReport, labels: dict[Path, str]) -> dict[str, Any]:
+def _row(file: _FileReport, labels: dict[Path, str]) -> dict[str, Any]:
     row = asdict(file) | {"path": str(file.path), "reasons": "; ".join(file.reasons)}
     return row | ({"label": labels.get(file.path, "")} if labels else {})

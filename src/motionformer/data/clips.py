@@ -5,8 +5,8 @@ they come, so that memory is bounded by the size of small frames. Clips overlap 
 be thirty times a clip. `clips` crops and normalises one after the other, when the model is ready for it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -110,14 +110,11 @@ class ClipReader:
             image_rate=record.fps or self.image_rate,
             square_pixels=self.square_pixels,
         ) as opened:
-            return retry_if_frame_count_changed(opened, lambda: self._read(opened, record, generator))
+            return retry_if_frame_count_changed(opened, lambda: self._read_video(opened, record, generator))
 
     def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float, generator: Generator | None = None) -> Views:
         """The clips of frames in memory, at `fps` frames per second."""
-        clock = Clock(len(frames), fps)
-        chosen = as_views(self.sampler(clock, generator))
-        wanted = _distinct(chosen)
-        return _views(self.resize(frames[wanted]), wanted, chosen, clock, ReadFacts.of(chosen))
+        return self._read(frames.__getitem__, Clock(len(frames), fps), None, generator)
 
     def clips(self, views: Views, device: torch.device | None = None) -> Iterator[Tensor]:
         """What the model takes, clip by clip, each in all crops; bytes travel to the device, not floats."""
@@ -146,16 +143,36 @@ class ClipReader:
             return [(frames, label)]
         return (transform.with_label(frames, label, generator) for transform in self.transforms)
 
-    def _read(self, video: Video, record: Record, generator: Generator | None) -> Views:
+    def _read_video(self, video: Video, record: Record, generator: Generator | None) -> Views:
         clock, piece = _sampled_piece(record, video.clock, self.sampler.protocol)
-        chosen = as_views(self.sampler(clock, generator, piece))
-        wanted = _distinct(chosen)
-        step = len(wanted)
+        at_once = None
         if self._resize is not None:
-            step = max(1, _BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
-        parts = [self.resize(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
-        frames = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return _views(frames, wanted, chosen, clock, ReadFacts.of(chosen, video.damaged))
+            at_once = max(1, _BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
+        views = self._read(video.read, clock, piece, generator, at_once)
+        return replace(views, facts=replace(views.facts, damaged=video.damaged))
+
+    def _read(
+        self,
+        read: Callable[[list[int]], Tensor],
+        clock: Clock,
+        piece: range | None,
+        generator: Generator | None,
+        at_once: int | None = None,
+    ) -> Views:
+        """Choose frames, and read and resize each of them once, `at_once` at a time."""
+        chosen = as_views(self.sampler(clock, generator, piece))
+        wanted = sorted({i for clip in chosen for i in clip})
+        step = at_once or len(wanted)
+        parts = [self.resize(read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
+        position = {i: k for k, i in enumerate(wanted)}
+        return Views(
+            frames=parts[0] if len(parts) == 1 else torch.cat(parts),
+            numbers=wanted,
+            shown=[[position[i] for i in clip] for clip in chosen],
+            times=[(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen],
+            fps=clock.fps,
+            facts=ReadFacts.of(chosen),
+        )
 
 
 def as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
@@ -195,13 +212,3 @@ def _crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
     if spec.crops == 1:
         return (0,) if spec.protocol == "released" and spec.sampling == "segments" else ("centre",)
     return (0, 1, 2)
-
-
-def _distinct(clips: list[list[int]]) -> list[int]:
-    return sorted({i for clip in clips for i in clip})
-
-
-def _views(frames: Tensor, wanted: list[int], chosen: list[list[int]], clock: Clock, facts: ReadFacts) -> Views:
-    position = {i: k for k, i in enumerate(wanted)}
-    times = [(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen]
-    return Views(frames, wanted, [[position[i] for i in clip] for clip in chosen], times, clock.fps, facts)

@@ -5,7 +5,6 @@ workers, prefetching and a resumed run change no clip. Workers send a `Failure` 
 process counts them, because only it sees all of them.
 """
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch.utils.data import Dataset, Sampler
 from motionformer.data.clips import ClipReader, check_sampling
 from motionformer.data.record import Annotations, Label, Record
 from motionformer.errors import FailedVideosError, VideoError
+from motionformer.runs import write_csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +225,9 @@ class FailurePolicy:
         return f"{len(self.failures)} of {self.num_items} videos could not be read ({which}{more})"
 
     def write_csv(self, file: Path) -> None:
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["path", "index", "line", "reason"])
-            rows = sorted(self.failures.values(), key=lambda failure: (failure.path, failure.index))
-            writer.writerows([failure.path, failure.index, failure.line or "", failure.reason] for failure in rows)
+        rows = sorted(self.failures.values(), key=lambda failure: (failure.path, failure.index))
+        values = ([failure.path, failure.index, failure.line or "", failure.reason] for failure in rows)
+        write_csv(file, [["path", "index", "line", "reason"], *values])
 
     def _check_one_process(self, failures: list[Failure]) -> None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():

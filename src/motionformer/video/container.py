@@ -126,14 +126,14 @@ class VideoFile:
                 on_corrupt()
             yield from packet.decode()
 
-    def scan(self, deadline: Deadline) -> "list[Stamp]":
+    def scan(self, deadline: Deadline) -> "list[_Stamp]":
         """All packets in decoding order, none decoded; an error for a file that was cut short."""
-        stamps: list[Stamp] = []
+        stamps: list[_Stamp] = []
         damage: str | None = None
         try:
             for packet in self.packets(deadline):
                 if packet.size:
-                    stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
+                    stamps.append(_Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
                 if packet.is_corrupt:
                     damage = "packet marked as corrupt"
         except av.InvalidDataError as error:
@@ -160,7 +160,7 @@ class VideoFile:
         return any(entry.pos + entry.size > self.container.size for entry in self.stream.index_entries)
 
 
-class Stamp(NamedTuple):
+class _Stamp(NamedTuple):
     """What is kept of one packet, in decoding order. A tuple because there are as many as frames."""
 
     time: int | None
@@ -188,7 +188,7 @@ class FrameIndex:
     """For frame i, the time of the key packet at which decoding must begin."""
 
     @classmethod
-    def of(cls, stamps: Sequence[Stamp], *, has_times: bool = True, format: str = "") -> "FrameIndex | None":
+    def of(cls, stamps: Sequence[_Stamp], *, has_times: bool = True, format: str = "") -> "FrameIndex | None":
         """The index, or `None` where only decoding tells the frames apart.
 
         Packets lack times or share them; or the container stores none, and packets are placeholders.
