@@ -9,7 +9,7 @@ import pytest
 from tests.data.conftest import raw_reader
 
 from motionformer.data import MiddleSegments
-from motionformer.data.check import _FileReport, ScanReport, _inspect_video, _Task, scan
+from motionformer.data.check import ScanReport, _FileReport, _inspect_video, _Task, scan
 from motionformer.data.record import Annotations, ClassNames, Label, Record
 from motionformer.data.source import open_dataset
 from motionformer.errors import VideoError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.video.numbered import write_images
 
-from motionformer.data.fingerprints import BLOCK, fingerprint_records, _fingerprint_video, video_set
+from motionformer.data.fingerprints import BLOCK, _fingerprint_video, fingerprint_records, video_set
 from motionformer.data.record import Record
 from motionformer.models.training_data import WHOLE, TrainingData, VideoSet
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis import find_sequences, score_folders
-from motionformer.experiments.davis.score import Scores, _Statistics, _boundary_f, _summarise, jaccard, score_sequence
+from motionformer.experiments.davis.score import Scores, _boundary_f, _Statistics, _summarise, jaccard, score_sequence
 from motionformer.tracking.masks import outline
 
 

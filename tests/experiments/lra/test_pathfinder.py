@@ -18,8 +18,8 @@ from motionformer.experiments.lra.pathfinder import (
     _PADDING,
     _SIZE,
     Pathfinder,
-    _paint,
     _draw_scene,
+    _paint,
     read_pathfinder,
     write_pathfinder,
 )
