@@ -21,7 +21,11 @@ def look_at(path: Path, *records: Record, decode: bool = True) -> _FileReport:
 
 def test_a_good_video(tmp_path: Path, make_video) -> None:
     report = look_at(make_video(tmp_path / "x.mp4", num_frames=20, fps=25, size=(32, 48)))
-    assert report == _FileReport(tmp_path / "x.mp4", "ok", (), 20, 25.0, 0.8, 32, 48, "h264")
+    assert (report.path, report.status, report.reasons) == (tmp_path / "x.mp4", "ok", ())
+    found = report.metadata
+    assert found is not None
+    assert (found.num_frames, found.fps, found.duration) == (20, 25.0, 0.8)
+    assert (found.height, found.width, found.codec) == (32, 48, "h264")
 
 
 def test_a_short_video(tmp_path: Path, make_video) -> None:

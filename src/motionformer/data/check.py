@@ -5,7 +5,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,8 @@ from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import Deadline, VideoFile
 
 _Status = Literal["ok", "odd", "short", "broken"]
+_METADATA = ("num_frames", "fps", "duration", "height", "width", "codec")
+"""Of each video, in tables and JSON."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,7 @@ class _FileReport:
     path: Path
     status: _Status
     reasons: tuple[str, ...] = ()
-    num_frames: int | None = None
-    fps: float | None = None
-    duration: float | None = None
-    height: int | None = None
-    width: int | None = None
-    codec: str | None = None
+    metadata: VideoMetadata | None = None  # of one that could be opened
 
 
 def _inspect_video(task: _Task) -> _FileReport:
@@ -56,23 +53,14 @@ def _inspect_video(task: _Task) -> _FileReport:
             clock = video.clock
         header = [] if task.path.is_dir() else _header_oddities(task, found)
     except VideoError as error:
-        return _FileReport(task.path, "broken", (_reason(error),))
+        return _FileReport(task.path, "broken", (error.full_reason,))
     lengths = [len(record.clock(clock).span(record.start, record.end)) for record in task.records]
     beyond, late = _pieces(task.records, lengths, found)
     odd = (*header, *_oddities(opened), *late)
-    short = _shortness(task, lengths, found)
+    shortest = min([found.num_frames, *(length for length in lengths if length)])
+    short = [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
     status: _Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
-    return _FileReport(
-        path=task.path,
-        status=status,
-        reasons=(*beyond, *short, *odd),
-        num_frames=found.num_frames,
-        fps=found.fps,
-        duration=found.duration,
-        height=found.height,
-        width=found.width,
-        codec=found.codec,
-    )
+    return _FileReport(task.path, status, (*beyond, *short, *odd), found)
 
 
 def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
@@ -99,27 +87,17 @@ def _oddities(opened: VideoMetadata) -> list[str]:
     return odd
 
 
-def _shortness(task: _Task, lengths: Sequence[int], found: VideoMetadata) -> list[str]:
-    shortest = min([found.num_frames, *(length for length in lengths if length)])
-    return [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
-
-
 def _pieces(records: Sequence[Record], lengths: Sequence[int], found: VideoMetadata) -> tuple[list[str], list[str]]:
     """Labelled pieces that lie outside the video, and those that end after it (by more than a frame)."""
     inside = [record for record, length in zip(records, lengths, strict=True) if length]
     outside = [record for record, length in zip(records, lengths, strict=True) if not length]
     ends = [record.end for record in inside if record.end and record.end > found.duration + 1 / found.fps]
     lasts = f"the video lasts {found.duration:.2f} s"
-    beyond = [f"a piece begins at {record.start:g} s{_line_of(record)}; {lasts}" for record in outside[:1]]
+    beyond = []
+    if outside:
+        line = f" (line {outside[0].line})" if outside[0].line else ""
+        beyond = [f"a piece begins at {outside[0].start:g} s{line}; {lasts}"]
     return beyond, [f"{len(ends)} pieces end after the video, up to {max(ends):g} s; {lasts}"] if ends else []
-
-
-def _line_of(record: Record) -> str:
-    return f" (line {record.line})" if record.line else ""
-
-
-def _reason(error: VideoError) -> str:
-    return error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
 
 
 _USUAL_RATE = 30.0  # frames a second at which models count their stride
@@ -166,27 +144,31 @@ class ScanReport:
         found = [file for file in self.files if file.status != "ok"]
         return sorted(found, key=lambda file: (order.index(file.status), file.path))
 
+    @property
+    def _readable(self) -> list[VideoMetadata]:
+        return [file.metadata for file in self.files if file.metadata is not None]
+
     def durations(self) -> dict[str, float]:
         """Seconds: shortest, median, longest, and all together; empty if nothing could be read."""
-        seconds = [file.duration for file in self.files if file.duration is not None]
+        seconds = [found.duration for found in self._readable]
         if not seconds:
             return {}
         return {"min": min(seconds), "median": statistics.median(seconds), "max": max(seconds), "total": sum(seconds)}
 
     def kinds(self) -> dict[str, dict[str, int]]:
         """How many videos of each codec, rate and size, the most frequent first."""
-        read = [file for file in self.files if file.codec is not None]
-        columns: dict[str, Counter[str | None]] = {
-            "codec": Counter(file.codec for file in read),
-            "rate": Counter(f"{file.fps:.2f}".rstrip("0").rstrip(".") for file in read),
-            "size": Counter(f"{file.width}×{file.height}" for file in read),
-            "frames": Counter(str(file.num_frames) for file in read),
+        read = self._readable
+        columns = {
+            "codec": Counter(one.codec for one in read),
+            "rate": Counter(f"{one.fps:.2f}".rstrip("0").rstrip(".") for one in read),
+            "size": Counter(f"{one.width}×{one.height}" for one in read),
+            "frames": Counter(str(one.num_frames) for one in read),
         }
-        return {name: {str(value): count for value, count in found.most_common()} for name, found in columns.items()}
+        return {name: dict(found.most_common()) for name, found in columns.items()}
 
     def slow_note(self) -> str | None:
         """Of how many videos a clip may show frames several times; which model reads them is not known here."""
-        rates = [file.fps for file in self.files if file.fps is not None and file.fps < _USUAL_RATE]
+        rates = [found.fps for found in self._readable if found.fps < _USUAL_RATE]
         if not rates:
             return None
         return (
@@ -239,5 +221,6 @@ def _each_label(annotations: Annotations, record: Record) -> list[str]:
 
 
 def _row(file: _FileReport, labels: dict[Path, str]) -> dict[str, Any]:
-    row = asdict(file) | {"path": str(file.path), "reasons": "; ".join(file.reasons)}
+    row: dict[str, Any] = {"path": str(file.path), "status": file.status, "reasons": "; ".join(file.reasons)}
+    row |= {key: None if file.metadata is None else getattr(file.metadata, key) for key in _METADATA}
     return row | ({"label": labels.get(file.path, "")} if labels else {})
