@@ -5,8 +5,8 @@ they come, so that memory is bounded by the size of small frames. Clips overlap 
 be thirty times a clip. `clips` crops and normalises one after the other, when the model is ready for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -93,16 +93,18 @@ class ClipReader:
         """Tensors that `clips` makes of every clip."""
         return max(1, len(self.transforms))
 
-    def read(self, video: str | PathLike[str] | Record, generator: Generator | None = None) -> Views:
-        """The clips of a file, a folder of frames, or the piece of one that a record names.
+    def read(self, video: str | PathLike[str] | Record | Video, generator: Generator | None = None) -> Views:
+        """The clips of a file, a folder of frames, the piece of one that a record names, or an open video.
 
         Args:
-            video: a path or a record.
+            video: a path, a record, or a video that is open already.
             generator: for samplers that draw at random.
 
         Raises:
             VideoError: it cannot be read.
         """
+        if isinstance(video, Video):
+            return self._read(video, Record(video.path), generator)
         record = video if isinstance(video, Record) else Record(Path(video))
         with open_video(
             record.path,
@@ -110,11 +112,7 @@ class ClipReader:
             image_rate=record.fps or self.image_rate,
             square_pixels=self.square_pixels,
         ) as opened:
-            return retry_if_frame_count_changed(opened, lambda: self._read_video(opened, record, generator))
-
-    def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float, generator: Generator | None = None) -> Views:
-        """The clips of frames in memory, at `fps` frames per second."""
-        return self._read(frames.__getitem__, Clock(len(frames), fps), None, generator)
+            return retry_if_frame_count_changed(opened, lambda: self._read(opened, record, generator))
 
     def clips(self, views: Views, device: torch.device | None = None) -> Iterator[Tensor]:
         """What the model takes, clip by clip, each in all crops; bytes travel to the device, not floats."""
@@ -143,27 +141,15 @@ class ClipReader:
             return [(frames, label)]
         return (transform.with_label(frames, label, generator) for transform in self.transforms)
 
-    def _read_video(self, video: Video, record: Record, generator: Generator | None) -> Views:
+    def _read(self, video: Video, record: Record, generator: Generator | None) -> Views:
+        """Choose frames, and read and resize each of them once."""
         clock, piece = _sampled_piece(record, video.clock, self.sampler.protocol)
-        at_once = None
-        if self._resize is not None:
-            at_once = max(1, _BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
-        views = self._read(video.read, clock, piece, generator, at_once)
-        return replace(views, facts=replace(views.facts, damaged=video.damaged))
-
-    def _read(
-        self,
-        read: Callable[[list[int]], Tensor],
-        clock: Clock,
-        piece: range | None,
-        generator: Generator | None,
-        at_once: int | None = None,
-    ) -> Views:
-        """Choose frames, and read and resize each of them once, `at_once` at a time."""
         chosen = as_views(self.sampler(clock, generator, piece))
         wanted = sorted({i for clip in chosen for i in clip})
-        step = at_once or len(wanted)
-        parts = [self.resize(read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
+        step = len(wanted)
+        if self._resize is not None:
+            step = max(1, _BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
+        parts = [self.resize(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
         position = {i: k for k, i in enumerate(wanted)}
         return Views(
             frames=parts[0] if len(parts) == 1 else torch.cat(parts),
@@ -171,7 +157,7 @@ class ClipReader:
             shown=[[position[i] for i in clip] for clip in chosen],
             times=[(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen],
             fps=clock.fps,
-            facts=ReadFacts.of(chosen),
+            facts=ReadFacts.of(chosen, video.damaged),
         )
 
 
