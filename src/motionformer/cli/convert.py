@@ -10,7 +10,9 @@ from motionformer.cli.report import plain_console
 
 
 def convert(
-    source: Annotated[str, typer.Argument(help="A released name or .pyth file, image weights, a folder of ours or of LoRA adapters.")],
+    source: Annotated[
+        str, typer.Argument(help="A released name or .pyth file, image weights, a folder of ours or of LoRA adapters.")
+    ],
     target: Annotated[Path, typer.Argument(help="Folder to write: config.json and model.safetensors.")],
     classes: Annotated[
         int | None, typer.Option(min=0, help="Number of classes; resets the classifier.", show_default="the weights'")

@@ -112,7 +112,7 @@ def save_lora(
         base_model_name_or_path=base,
         inference_mode=True,
     )
-    peft_config.save_pretrained(folder)
+    peft_config.save_pretrained(str(folder))
     return _idle_layers(tensors)
 
 
