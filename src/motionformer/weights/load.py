@@ -24,6 +24,7 @@ from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoin
 from motionformer.weights.download import download
 from motionformer.weights.families import FAMILIES, PROCESSORS, convert_family, guess_family, is_family
 from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
+from motionformer.weights.lora import is_lora_folder, load_lora
 from motionformer.weights.released import RELEASED, convert_released, is_released_layout
 
 log = logging.getLogger("motionformer")
@@ -48,8 +49,8 @@ def load_model(
     What was resized or newly initialised is logged; `load_model_with_report` returns it.
 
     Args:
-        source: a folder made by `save_pretrained`, a released `.pyth` file, a name of `list_weights` (released files
-            are downloaded once), or `user/name` on the Hugging Face hub.
+        source: a folder made by `save_pretrained`, a folder of LoRA adapters (they are merged), a released `.pyth`
+            file, a name of `list_weights` (released files are downloaded once), or `user/name` on the Hugging Face hub.
         num_classes: other classes; the classifier is then newly initialised [default: the weights'].
         frames: frames per clip; position embeddings are interpolated [default: the weights'].
         size: height and width of a clip, or one number for both; likewise [default: the weights'].
@@ -120,6 +121,13 @@ def load_model_with_report(
         >>> report
         LoadReport('motion-tiny': 78 tensors loaded, 1 resized, 0 reset, 0 dropped)
     """
+    if is_lora_folder(source):
+        asked = [name for name, value in (("protocol", protocol), *changes.items()) if value is not None]
+        if asked:
+            raise CheckpointError(
+                f"{source}: these are adapters: merge them first (`motionformer convert`), then change `{asked[0]}`."
+            )
+        return load_lora(source)
     checkpoint = read_checkpoint(find_weights(source))
     report = LoadReport(str(source))
     config, tensors, report.dropped, report.notes = _interpret(checkpoint, num_heads)
@@ -175,6 +183,8 @@ def find_weights(source: str | Path) -> Path:
         for file in (WEIGHTS, OLDER_WEIGHTS):
             if (path / file).is_file():
                 return path / file
+        if is_lora_folder(path):
+            raise CheckpointError(f"{path}: these are adapters: merge them first (`motionformer convert`).")
         raise CheckpointError(
             f"{path}: a folder of weights holds {CONFIG} and {WEIGHTS} (or {OLDER_WEIGHTS}); this one does not."
         )
