@@ -25,7 +25,28 @@ def timesformer(**changes: Any) -> nn.Module:
     return transformers.TimesformerForVideoClassification(transformers.TimesformerConfig(**{**VIT, **changes}))
 
 
-MAKERS: dict[str, Callable[..., nn.Module]] = {"timesformer": timesformer}
+def vivit(**changes: Any) -> nn.Module:
+    settings = {key: value for key, value in VIT.items() if key != "patch_size"}
+    config = transformers.VivitConfig(**{**settings, "tubelet_size": [2, 8, 8], **changes})
+    return transformers.VivitForVideoClassification(config)
+
+
+def videomae(**changes: Any) -> nn.Module:
+    return transformers.VideoMAEForVideoClassification(transformers.VideoMAEConfig(**{**VIT, **changes}))
+
+
+def vjepa2(**changes: Any) -> nn.Module:
+    predictor = {"pred_hidden_size": 24, "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1}
+    settings = {**SMALL, "crop_size": 32, "patch_size": 8, "frames_per_clip": 4, "num_labels": 5, **predictor}
+    return transformers.VJEPA2ForVideoClassification(transformers.VJEPA2Config(**{**settings, **changes}))
+
+
+MAKERS: dict[str, Callable[..., nn.Module]] = {
+    "timesformer": timesformer,
+    "vivit": vivit,
+    "videomae": videomae,
+    "vjepa2": vjepa2,
+}
 """One model of each family, by its `model_type`."""
 
 
@@ -157,7 +178,7 @@ class TestWrongFiles:
             ({"num_attention_heads": 5}, "a width of 48 is not a multiple of 5 heads"),
             ({"num_frames": 6}, r"tensor 'positions.time' is \(4, 48\), but a model for 6 × 4 × 4 tokens"),
             ({"num_hidden_layers": 1}, r"the model has no tensor 'blocks.1"),
-            ({"patch_size": [8, 4]}, "must be square"),
+            ({"patch_size": [8, 4]}, r"its patches \(8 × 4\) must be square"),
             ({"num_hidden_layers": "many"}, "its configuration does not describe a model"),
             (
                 {"model_type": "slowfast"},

@@ -254,8 +254,7 @@ def _fit_clip(config: ModelConfig, options: FinetuneOptions, facts: VideoFacts, 
         views=1 if whole else 4,
         crops=1,
     )
-    # position embeddings of the size that is trained, interpolated once
-    return replace(config, input=spec, position_grid=None, position_frames=None)
+    return replace(config, input=spec, **config.resized_positions())
 
 
 def _multiple(length: int, unit: int) -> int:

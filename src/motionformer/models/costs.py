@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from motionformer.errors import MotionformerError
 from motionformer.models.block import MLP, StochasticDepth
 from motionformer.models.config import ModelConfig
-from motionformer.models.head import READOUTS
+from motionformer.models.head import READOUTS, build_readout
 from motionformer.models.motionformer import Motionformer, build_block
 
 PEAK_RESET = Path("/proc/self/clear_refs")
@@ -111,7 +111,10 @@ def paper_macs(config: ModelConfig) -> float:
         block = sum(_part(part, f, s, config) for part in parts) + _as_printed(config, n, f)
     except NotImplementedError as error:
         raise MotionformerError(f"the cost of attention {config.attention!r} is not known: {error}") from error
-    return embed + config.depth * block + _norm(tokens, c) + _head(config)
+    with torch.device("meta"):
+        readout = build_readout(config)
+    last = 0 if readout.has_norm else _norm(tokens, c)
+    return embed + config.depth * block + last + getattr(readout, "macs", _nothing)(tokens) + _head(config)
 
 
 def released_parameters(config: ModelConfig) -> dict[str, int]:
@@ -252,6 +255,11 @@ def _as_printed(config: ModelConfig, n: int, f: int) -> float:
     space = n * n * config.dim if config.kernel.kind in ("exact", "norm_st") else 0
     time = n * f * config.dim if config.time == "attention" else 0
     return _einsum(space) - space + 2 * (_einsum(time) - time)
+
+
+def _nothing(tokens: int) -> float:
+    """A readout that only picks or averages."""
+    return 0.0
 
 
 def _norm(tokens: int, c: int) -> int:

@@ -3,10 +3,14 @@
 Logits always: softmax happens once, where views are averaged.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from motionformer.attention import JointAttention
+from motionformer.models.block import Block
 from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
 from motionformer.models.tokens import Grid
 
@@ -20,6 +24,8 @@ class ClassReadout(nn.Module):
 
     width = 1
     """Vectors of the model's width that come out."""
+    has_norm = False
+    """Whether the last norm is in here, and not in front of it."""
 
     def __init__(self, num_prefix_tokens: int) -> None:
         super().__init__()
@@ -38,6 +44,7 @@ class MotionReadout(nn.Module):
     """
 
     width = 3
+    has_norm = False
 
     def __init__(self, num_prefix_tokens: int) -> None:
         super().__init__()
@@ -49,8 +56,77 @@ class MotionReadout(nn.Module):
         return torch.cat((self.first(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-Readout = ClassReadout | MotionReadout
-READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout}
+class MeanReadout(nn.Module):
+    """The mean of the patch tokens, and the last norm behind it instead of in front (VideoMAE)."""
+
+    width = 1
+    has_norm = True
+
+    def __init__(self, num_prefix_tokens: int, dim: int) -> None:
+        super().__init__()
+        self.num_prefix_tokens = num_prefix_tokens
+        self.norm = nn.LayerNorm(dim)  # with the ε of PyTorch, whatever the model's own is
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+        return self.norm(tokens[:, self.num_prefix_tokens :].mean(dim=1))  # type: ignore[no-any-return]
+
+    def macs(self, num_tokens: int) -> float:
+        """Multiply-adds by the paper's convention."""
+        return 5.0 * self.norm.normalized_shape[0]
+
+
+class AttentiveReadout(nn.Module):
+    """What a learnt query attends to among all tokens, after some blocks of their own (the probe of V-JEPA 2)."""
+
+    width = 1
+    has_norm = False
+
+    def __init__(self, dim: int, num_heads: int, depth: int, **options: Any) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(1, 1, dim))
+        nn.init.trunc_normal_(self.query, std=0.02)
+        *layers, last = (
+            Block(dim, JointAttention(dim, num_heads, num_prefix_tokens=0), **options) for _ in range(depth + 1)
+        )
+        self.blocks = nn.ModuleList(layers)
+        self.cross = last
+        last.attn.proj = nn.Identity()
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+        for block in self.blocks:
+            tokens = block(tokens, grid[0])
+        query = self.query.repeat(len(tokens), 1, 1)
+        x = query + self.cross.attn(query, context=self.cross.norm1(tokens))
+        return (x + self.cross.mlp(self.cross.norm2(x)))[:, 0]  # type: ignore[no-any-return]
+
+    def macs(self, num_tokens: int) -> float:
+        """Multiply-adds by the paper's convention."""
+        n, c, hidden = num_tokens, self.query.shape[-1], self.cross.mlp.fc1.out_features
+        block = 4 * n * c * c + 2 * n * n * c + 2 * n * c * hidden + 10 * n * c
+        cross = c * c + 2 * n * c * c + 2 * n * c + 2 * c * hidden + 5 * (n + 1) * c
+        return float(len(self.blocks) * block + cross)
+
+
+Readout = ClassReadout | MotionReadout | MeanReadout | AttentiveReadout
+READOUTS: dict[ReadoutKind, type[Readout]] = {
+    "class": ClassReadout,
+    "motion": MotionReadout,
+    "mean": MeanReadout,
+    "attentive": AttentiveReadout,
+}
+
+
+def build_readout(config: ModelConfig) -> Readout:
+    """Tokens → what the head sees."""
+    kind = READOUTS.get(config.readout)
+    if kind is None:
+        raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
+    if issubclass(kind, AttentiveReadout):
+        options = {"norm_eps": config.norm_eps, "activation": config.activation}
+        return kind(config.dim, config.num_heads, config.readout_depth, **options)
+    if issubclass(kind, MeanReadout):
+        return kind(config.num_prefix_tokens, config.dim)
+    return kind(config.num_prefix_tokens)
 
 
 def build_head(config: ModelConfig) -> nn.Module:

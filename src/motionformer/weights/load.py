@@ -144,7 +144,7 @@ def load_model_with_report(
         )
     wanted = adapt_config(config, protocol=protocol, **changes)
     if wanted.grid != config.grid:  # position embeddings of the new size, so that they can be trained at it
-        wanted = replace(wanted, position_grid=None, position_frames=None)
+        wanted = replace(wanted, **config.resized_positions())
     may_reset: tuple[str, ...] = (".kernel.projection",)
     if wanted.num_classes != config.num_classes:
         may_reset += PER_CLASS
