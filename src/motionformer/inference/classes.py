@@ -320,8 +320,8 @@ def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
     if strange:
         missing = [name for name in known if name not in set(asked)]
         raise EvaluationError(
-            f"model and data have {len(have)} classes each, but not the same: the data has {show_some(strange)}, which the"
-            f" model does not know; the model has {show_some(missing)}, which the data does not."
+            f"model and data have {len(have)} classes each, but not the same: the data has {show_some(strange)}, which"
+            f" the model does not know; the model has {show_some(missing)}, which the data does not."
         )
     return [position[name] for name in asked]
 
