@@ -18,11 +18,12 @@ class Block(nn.Module):
         *,
         drop_path: float = 0.0,
         dropout: float = 0.0,
+        eps: float = EPS,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.norm1 = nn.LayerNorm(dim, eps=eps)
         self.attn = attention
-        self.norm2 = nn.LayerNorm(dim, eps=EPS)
+        self.norm2 = nn.LayerNorm(dim, eps=eps)
         self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
         self.drop_path = StochasticDepth(drop_path)
         self.dropout = nn.Dropout(dropout)
