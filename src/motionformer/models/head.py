@@ -72,7 +72,7 @@ class FrameReadout(nn.Module):
         token = self.token.expand(len(patches), -1, -1)
         layer, first = self.layer, self.layer.norm1(token)
         x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
-        return rearrange(x + layer.mlp(layer.norm2(x)), "(b f) 1 c -> b f c", f=grid[0])
+        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
 
 
 Readout = ClassReadout | MotionReadout | FrameReadout

@@ -129,7 +129,7 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
             )
         clips = segments.flatten(0, 1).transpose(1, 2)
         parts = [self(part) for part in clips.split(batch_size or max(1, len(clips)))]
-        return torch.cat(parts).unflatten(0, segments.shape[:2])
+        return torch.cat(parts).unflatten(0, segments.shape[:2])  # type: ignore[no-any-return]
 
     def reset_classifier(self, num_classes: int | dict[str, int], labels: Sequence[str] | None = None) -> None:
         """Replace the classifier by a newly initialised one; all other weights stay.
