@@ -1,5 +1,6 @@
 """Files of Synchformer: whose they are, what they compute, and everything that can be wrong with one."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from motionformer import create_model, load_model
-from motionformer.errors import CheckpointError
-from motionformer.weights import list_weights, load_model_with_report
+from motionformer.errors import CheckpointError, ClipSizeError, UnknownModelError
+from motionformer.weights import list_weights, load_model_with_report, load_synchformer
 from tests.literal.synchformer import LiteralSynchformer, LiteralVisual, randomise
 from tests.parity_files import PARITY
 
@@ -114,6 +115,60 @@ class TestVisualHalf:
             literal = LiteralVisual(128, 2).eval()
             literal.load_state_dict({k.partition(".")[2]: v for k, v in recorded(recording).items()})
             assert (literal(segments) - recording["output"]).abs().max() <= 1e-5
+
+
+class TestWhole:
+    def test_equals_every_row_done(self, literal: LiteralSynchformer, file: Path) -> None:
+        model, segments, mel = load_synchformer(file), torch.randn(1, 2, 16, 3, 224, 224), torch.randn(1, 2, 1, 128, 66)
+        assert not model.training
+        with torch.no_grad():
+            found = model(segments, mel)
+            torch.testing.assert_close(model.audio_features(mel), literal.afeat_extractor(mel), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(found, literal(segments, mel), atol=1e-5, rtol=1e-5)
+        assert found.shape == (1, 21)
+        assert [model.offsets[i] for i in (0, 9, 10, 20)] == [-2.0, -0.2, 0.0, 2.0]
+
+    def test_as_many_segments_as_it_has_positions_for(self, file: Path) -> None:
+        with pytest.raises(ClipSizeError, match="takes 2 segments of both; not 1 of the video and 2 of the sound"):
+            load_synchformer(file).compare(torch.zeros(1, 1, 8, 64), torch.zeros(1, 2, 6, 64))
+
+    def test_a_half_is_not_enough(self, state: dict[str, Tensor], tmp_path: Path) -> None:
+        wrong = {
+            "holds no comparison": {name: value for name, value in state.items() if "feat_extractor" in name},
+            "no audio half and no comparison": {k: v for k, v in state.items() if k.startswith("vfeat")},
+            "not a Synchformer": {"weight": torch.zeros(1)},
+            r"no tensor 'comparison.blocks.0.attn.key": {
+                k: v for k, v in state.items() if "0.attn.query.bias" not in k
+            },
+            r"'audio.norm.bias' is missing \(1 are": {
+                k: v for k, v in state.items() if k != "afeat_extractor.ast.layernorm.bias"
+            },
+            r"'comparison.positions' is \(1, 29, 64\)": state
+            | {"transformer.pos_emb_cfg.pos_emb": torch.zeros(1, 29, 64)},
+        }
+        for message, tensors in wrong.items():
+            torch.save(tensors, tmp_path / "wrong.pth")
+            with pytest.raises(CheckpointError, match=f"wrong.pth: .*{message}"):
+                load_synchformer(tmp_path / "wrong.pth")
+        with pytest.raises(
+            UnknownModelError, match=r"'nothing\.pth' is no file of Synchformer; 'synchformer' is downloaded"
+        ):
+            load_synchformer("nothing.pth")
+
+    @pytest.mark.shared
+    def test_equals_the_recording(self, shared: Path, tmp_path: Path) -> None:
+        recording = load_file(shared / "parity/protocol/synchformer_whole.safetensors")
+        torch.save(recorded(recording), tmp_path / "whole.pth")
+        model, segments = load_synchformer(tmp_path / "whole.pth"), pixels(recording["frames_56_uint8"])
+        with torch.no_grad():
+            seen, heard = model.visual.sync_features(segments), model.audio_features(recording["mel"])
+            assert (seen - recording["visual_features"]).abs().max() <= 1e-5
+            assert (heard - recording["audio_features"]).abs().max() <= 1e-5
+            assert (model.compare(seen, heard) - recording["logits"]).abs().max() <= 1e-5
+        names = json.loads((shared / "parity/protocol/synchformer_whole.json").read_text())["full_size_state"]
+        with torch.device("meta"):
+            full = LiteralSynchformer().state_dict()
+        assert {name: list(value.shape) for name, value in full.items()} == names
 
 
 class TestWrongFiles:

@@ -189,7 +189,7 @@ def find_weights(source: str | Path) -> Path:
     if name in RELEASED:
         return download(RELEASED[name].filename, sha256=RELEASED[name].sha256)
     if name == synchformer.SYNCHFORMER:
-        return download(synchformer.FILENAME, url=synchformer.URL, md5=synchformer.MD5)
+        return synchformer.find_file(name)
     if name.lower().replace("_", "-") in VARIANTS:
         raise UnknownModelError(
             f"{name!r} is an architecture without weights: create_model({name!r}) makes a new one. "
