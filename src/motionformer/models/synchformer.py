@@ -110,7 +110,7 @@ class Synchformer(nn.Module):
         """
         return self.audio(mel.flatten(0, 1)).unflatten(0, mel.shape[:2])  # type: ignore[no-any-return]
 
-    def compare(self, visual: Float[Tensor, "b s f c"], audio: Float[Tensor, "b s a c"]) -> Float[Tensor, "b k"]:
+    def compare(self, visual: Float[Tensor, "b s f c"], audio: Float[Tensor, "b r a c"]) -> Float[Tensor, "b k"]:
         """Logits of the offsets, of the features of both.
 
         Raises:

@@ -24,6 +24,7 @@ from motionformer.weights import synchformer
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
 from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
+from motionformer.weights.lora import is_lora_folder, load_lora
 from motionformer.weights.released import RELEASED, convert_released, is_released_layout
 
 log = logging.getLogger("motionformer")
@@ -48,9 +49,9 @@ def load_model(
     What was resized or newly initialised is logged; `load_model_with_report` returns it.
 
     Args:
-        source: a folder made by `save_pretrained`, a released `.pyth` file, a name of `list_weights` (released files
-            are downloaded once), a file of Synchformer, whose visual half is read (`load_synchformer` reads all of it),
-            or `user/name` on the Hugging Face hub.
+        source: a folder made by `save_pretrained`, a folder of LoRA adapters (they are merged), a released `.pyth`
+            file, a file of Synchformer (its visual half; `load_synchformer` reads all of it), a name of `list_weights`
+            (released files are downloaded once), or `user/name` on the Hugging Face hub.
         num_classes: other classes; the classifier is then newly initialised [default: the weights'].
         frames: frames per clip; position embeddings are interpolated [default: the weights'].
         size: height and width of a clip, or one number for both; likewise [default: the weights'].
@@ -121,6 +122,13 @@ def load_model_with_report(
         >>> report
         LoadReport('motion-tiny': 78 tensors loaded, 1 resized, 0 reset, 0 dropped)
     """
+    if is_lora_folder(source):
+        asked = [name for name, value in (("protocol", protocol), *changes.items()) if value is not None]
+        if asked:
+            raise CheckpointError(
+                f"{source}: these are adapters: merge them first (`motionformer convert`), then change `{asked[0]}`."
+            )
+        return load_lora(source)
     checkpoint = read_checkpoint(find_weights(source))
     report = LoadReport(str(source))
     config, tensors, report.dropped, report.notes = _interpret(checkpoint, num_heads)
@@ -180,6 +188,8 @@ def find_weights(source: str | Path) -> Path:
     if path.is_dir():
         if (path / WEIGHTS).is_file():
             return path / WEIGHTS
+        if is_lora_folder(path):
+            raise CheckpointError(f"{path}: these are adapters: merge them first (`motionformer convert`).")
         raise CheckpointError(f"{path}: a folder of weights holds {CONFIG} and {WEIGHTS}; this one does not.")
     if path.exists():
         return path
