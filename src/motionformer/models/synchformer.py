@@ -141,7 +141,7 @@ class AudioEncoder(nn.Module):
         self.prefix = nn.Parameter(torch.zeros(1, 2, dim))  # class and distillation token
         self.positions = nn.Parameter(torch.zeros(1, 2 + self.grid[0] * self.grid[1], dim))
         self.blocks = nn.ModuleList(
-            Block(dim, JointAttention(dim, config.audio_heads), eps=_AUDIO_EPS) for _ in range(config.audio_depth)
+            Block(dim, JointAttention(dim, config.audio_heads), norm_eps=_AUDIO_EPS) for _ in range(config.audio_depth)
         )
         self.norm = nn.LayerNorm(dim, eps=_AUDIO_EPS)
         self.readout = FrameReadout(0, dim, config.audio_heads)
@@ -170,7 +170,7 @@ class Comparison(nn.Module):
         self.audio_token = nn.Parameter(torch.zeros(1, 1, dim))  # between the two
         self.positions = nn.Parameter(torch.zeros(1, length, dim))
         self.blocks = nn.ModuleList(
-            Block(dim, JointAttention(dim, config.num_heads), eps=_COMPARISON_EPS) for _ in range(config.depth)
+            Block(dim, JointAttention(dim, config.num_heads), norm_eps=_COMPARISON_EPS) for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(dim, eps=_COMPARISON_EPS)
         self.classifier = nn.Linear(dim, config.num_offsets)
