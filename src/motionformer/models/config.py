@@ -14,7 +14,7 @@ from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 PositionKind = Literal["separate", "joint", "sine", "time", "none"]
 RotaryKind = Literal["none", "space", "space_time"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
-ReadoutKind = Literal["class", "motion", "mean", "attentive"]
+ReadoutKind = Literal["class", "motion", "frames", "mean", "attentive"]
 ScoringKind = Literal["softmax", "sigmoid"]
 MLPActivation = Literal["gelu", "gelu_tanh"]
 RENAMED = {"attend": "kernel"}
@@ -88,9 +88,9 @@ class ModelConfig:
             (embeddings are interpolated to the clip).
         position_frames: likewise, frames.
         num_classes: a number, 0 for features only, or several heads by name: `{"verb": 97, "noun": 300}`.
-        readout: what the head sees: the class token; with it the moments of motion (`MotionReadout`); the mean of the
-            patch tokens, with the last norm behind it (`MeanReadout`); or what a learnt query attends to
-            (`AttentiveReadout`).
+        readout: what the head sees: the class token; with it the moments of motion (`MotionReadout`); a vector per
+            token frame, for features without classes (`FrameReadout`); the mean of the patch tokens, with the last norm
+            behind it (`MeanReadout`); or what a learnt query attends to (`AttentiveReadout`).
         readout_depth: blocks in front of the learnt query of an attentive readout.
         hidden_head: whether there is a hidden layer before the classifier.
         head_activation: its activation.
@@ -166,6 +166,11 @@ class ModelConfig:
         for name, unit in (("tubelet", self.tubelet), ("patch", self.patch)):
             if unit < 1:
                 raise ClipSizeError(f"`{name}` ({unit}) must be at least 1.")
+        if self.readout == "frames" and (self.num_classes != 0 or self.hidden_head):
+            raise ValueError(
+                "a readout of `frames` gives a vector per token frame and no classes: `num_classes` must be 0 and "
+                "`hidden_head` False. For a classifier, change `readout` to 'class'."
+            )
         if self.labels is not None and len(self.labels) != self.num_classes:
             raise ValueError(f"{len(self.labels)} labels for {self.num_classes} classes: there must be one per class.")
         for what, length, unit in (

@@ -114,7 +114,7 @@ def paper_macs(config: ModelConfig) -> float:
     with torch.device("meta"):
         readout = build_readout(config)
     last = 0 if readout.has_norm else _norm(tokens, c)
-    return embed + config.depth * block + last + getattr(readout, "macs", _nothing)(tokens) + _head(config)
+    return embed + config.depth * block + last + readout.macs(config) + _head(config)
 
 
 def released_parameters(config: ModelConfig) -> dict[str, int]:
@@ -255,11 +255,6 @@ def _as_printed(config: ModelConfig, n: int, f: int) -> float:
     space = n * n * config.dim if config.kernel.kind in ("exact", "norm_st") else 0
     time = n * f * config.dim if config.time == "attention" else 0
     return _einsum(space) - space + 2 * (_einsum(time) - time)
-
-
-def _nothing(tokens: int) -> float:
-    """A readout that only picks or averages."""
-    return 0.0
 
 
 def _norm(tokens: int, c: int) -> int:

@@ -6,6 +6,7 @@ Logits always: softmax happens once, where views are averaged.
 from typing import Any
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -19,8 +20,8 @@ _GAIN = 10.0
 """Moments of tokens are small beside the class token: products of centred times and positions mostly cancel."""
 
 
-class ClassReadout(nn.Module):
-    """The class token (method.md §2); without one, the mean of the patch tokens."""
+class Readout(nn.Module):
+    """Tokens → what the head sees: `readout(tokens, grid)`."""
 
     width = 1
     """Vectors of the model's width that come out."""
@@ -31,11 +32,23 @@ class ClassReadout(nn.Module):
         super().__init__()
         self.num_prefix_tokens = num_prefix_tokens
 
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> "Readout":
+        return cls(config.num_prefix_tokens)
+
+    def macs(self, config: ModelConfig) -> float:
+        """Multiply-adds of one clip by the paper's convention; picking and averaging count nothing."""
+        return 0.0
+
+
+class ClassReadout(Readout):
+    """The class token (method.md §2); without one, the mean of the patch tokens."""
+
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
         return tokens[:, 0] if self.num_prefix_tokens else tokens.mean(dim=1)
 
 
-class MotionReadout(nn.Module):
+class MotionReadout(Readout):
     """The class token, and of every channel the moments time × row and time × column over the patch tokens.
 
     Of a channel that answers to hands, time × column is positive where a hand goes right, negative where it goes left,
@@ -44,53 +57,82 @@ class MotionReadout(nn.Module):
     """
 
     width = 3
-    has_norm = False
 
     def __init__(self, num_prefix_tokens: int) -> None:
-        super().__init__()
+        super().__init__(num_prefix_tokens)
         self.first = ClassReadout(num_prefix_tokens)
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b 3*c"]:
         weights = _motion_weights(grid).to(tokens)
-        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.first.num_prefix_tokens :])
+        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.num_prefix_tokens :])
         return torch.cat((self.first(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-class MeanReadout(nn.Module):
+class FrameReadout(Readout):
+    """A vector per token frame: one more transformer layer reads a learnt token and the patch tokens of each frame.
+
+    Only the learnt token's row of the layer is computed: nobody reads the others.
+    """
+
+    def __init__(self, num_prefix_tokens: int, dim: int, num_heads: int, mlp_ratio: float = 4.0) -> None:
+        super().__init__(num_prefix_tokens)
+        self.token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.layer = Block(dim, JointAttention(dim, num_heads, num_prefix_tokens=1), mlp_ratio)
+        nn.init.trunc_normal_(self.token, std=0.02)
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> "FrameReadout":
+        return cls(config.num_prefix_tokens, config.dim, config.num_heads, config.mlp_ratio)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
+        patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> (b f) s c", f=grid[0])
+        token = self.token.expand(len(patches), -1, -1)
+        layer, first = self.layer, self.layer.norm1(token)
+        x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
+        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
+
+    def macs(self, config: ModelConfig) -> float:
+        """Of the layer with all its rows, as everywhere here."""
+        f, rows, columns = config.grid
+        return f * _block_macs(rows * columns + 1, config.dim, config.mlp_ratio)
+
+
+class MeanReadout(Readout):
     """The mean of the patch tokens, and the last norm behind it instead of in front (VideoMAE)."""
 
-    width = 1
     has_norm = True
 
     def __init__(self, num_prefix_tokens: int, dim: int) -> None:
-        super().__init__()
-        self.num_prefix_tokens = num_prefix_tokens
+        super().__init__(num_prefix_tokens)
         self.norm = nn.LayerNorm(dim)  # with the ε of PyTorch, whatever the model's own is
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> "MeanReadout":
+        return cls(config.num_prefix_tokens, config.dim)
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
         return self.norm(tokens[:, self.num_prefix_tokens :].mean(dim=1))  # type: ignore[no-any-return]
 
-    def macs(self, num_tokens: int) -> float:
-        """Multiply-adds by the paper's convention."""
-        return 5.0 * self.norm.normalized_shape[0]
+    def macs(self, config: ModelConfig) -> float:
+        return 5.0 * config.dim
 
 
-class AttentiveReadout(nn.Module):
-    """What a learnt query attends to among all tokens, after some blocks of their own (the probe of V-JEPA 2)."""
+class AttentiveReadout(Readout):
+    """What a learnt query attends to among all tokens, after `depth` blocks of their own (the probe of V-JEPA 2)."""
 
-    width = 1
-    has_norm = False
-
-    def __init__(self, dim: int, num_heads: int, depth: int, **options: Any) -> None:
-        super().__init__()
+    def __init__(self, num_prefix_tokens: int, dim: int, num_heads: int, depth: int = 0, **options: Any) -> None:
+        super().__init__(num_prefix_tokens)
         self.query = nn.Parameter(torch.zeros(1, 1, dim))
         nn.init.trunc_normal_(self.query, std=0.02)
-        *layers, last = (
-            Block(dim, JointAttention(dim, num_heads, num_prefix_tokens=0), **options) for _ in range(depth + 1)
-        )
+        attention = (JointAttention(dim, num_heads, num_prefix_tokens=num_prefix_tokens) for _ in range(depth + 1))
+        *layers, self.cross = (Block(dim, one, **options) for one in attention)
         self.blocks = nn.ModuleList(layers)
-        self.cross = last
-        last.attn.proj = nn.Identity()
+        self.cross.attn.proj = nn.Identity()
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> "AttentiveReadout":
+        options = {"norm_eps": config.norm_eps, "activation": config.activation}
+        return cls(config.num_prefix_tokens, config.dim, config.num_heads, config.readout_depth, **options)
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
         for block in self.blocks:
@@ -99,18 +141,17 @@ class AttentiveReadout(nn.Module):
         x = query + self.cross.attn(query, context=self.cross.norm1(tokens))
         return (x + self.cross.mlp(self.cross.norm2(x)))[:, 0]  # type: ignore[no-any-return]
 
-    def macs(self, num_tokens: int) -> float:
-        """Multiply-adds by the paper's convention."""
-        n, c, hidden = num_tokens, self.query.shape[-1], self.cross.mlp.fc1.out_features
-        block = 4 * n * c * c + 2 * n * n * c + 2 * n * c * hidden + 10 * n * c
-        cross = c * c + 2 * n * c * c + 2 * n * c + 2 * c * hidden + 5 * (n + 1) * c
-        return float(len(self.blocks) * block + cross)
+    def macs(self, config: ModelConfig) -> float:
+        f, rows, columns = config.grid
+        n, c = config.num_prefix_tokens + f * rows * columns, config.dim
+        cross = c * c + 2 * n * c * c + 2 * n * c + 8 * c * c + 5 * (n + 1) * c
+        return len(self.blocks) * _block_macs(n, c, 4.0) + cross
 
 
-Readout = ClassReadout | MotionReadout | MeanReadout | AttentiveReadout
 READOUTS: dict[ReadoutKind, type[Readout]] = {
     "class": ClassReadout,
     "motion": MotionReadout,
+    "frames": FrameReadout,
     "mean": MeanReadout,
     "attentive": AttentiveReadout,
 }
@@ -118,15 +159,14 @@ READOUTS: dict[ReadoutKind, type[Readout]] = {
 
 def build_readout(config: ModelConfig) -> Readout:
     """Tokens → what the head sees."""
-    kind = READOUTS.get(config.readout)
-    if kind is None:
+    if config.readout not in READOUTS:
         raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
-    if issubclass(kind, AttentiveReadout):
-        options = {"norm_eps": config.norm_eps, "activation": config.activation}
-        return kind(config.dim, config.num_heads, config.readout_depth, **options)
-    if issubclass(kind, MeanReadout):
-        return kind(config.num_prefix_tokens, config.dim)
-    return kind(config.num_prefix_tokens)
+    return READOUTS[config.readout].from_config(config)
+
+
+def _block_macs(n: int, c: int, mlp_ratio: float) -> float:
+    """Of a block of joint attention over n tokens of c channels."""
+    return 4 * n * c * c + 2 * n * n * c + 2 * mlp_ratio * n * c * c + 10 * n * c
 
 
 def build_head(config: ModelConfig) -> nn.Module:
@@ -148,7 +188,7 @@ class _Head(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(dim, num_classes) if num_classes > 0 else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "b c"]) -> Float[Tensor, "b k"]:
+    def forward(self, x: Float[Tensor, "b *f c"]) -> Float[Tensor, "b *f k"]:
         return self.classifier(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
 
 

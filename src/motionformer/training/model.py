@@ -81,7 +81,11 @@ def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     model.requires_grad_(False)
     if lora := LoraSpec.parse(train):
         attach_lora(model, lora, new)
-    trainable = [*blocks[len(blocks) - last :], model.norm, model.head] if what == "last" else [model.head]
+    trainable = {
+        "lora": [model.head],
+        "head": [model.readout, model.head],
+        "last": [*blocks[len(blocks) - last :], model.norm, model.readout, model.head],
+    }[what]
     for module in trainable:
         module.requires_grad_(True)
     named = dict(model.named_parameters())

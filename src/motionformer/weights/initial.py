@@ -40,12 +40,14 @@ def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
     same_head = config.num_classes == model.config.num_classes and config.scoring == model.config.scoring
     left_out: list[str] = [] if model.config.hidden_head else ["head.hidden."]
     left_out += [] if same_labels and same_head else PER_CLASS
-    left_out += [] if config.readout == model.config.readout else ["head."]
+    left_out += [] if config.readout == model.config.readout else ["head.", "readout."]
+    left_out += [] if "norm.weight" in model.state_dict() else ["norm."]  # it is in the readout of this model
     for name in [name for name in tensors if name.startswith(tuple(left_out))]:
         del tensors[name]
         report.dropped[name] = "the model has another head"
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
-    fit_tensors(model, tensors, table, report, may_reset=("head.", ".kernel.projection"))
+    may_reset = ["head.", "readout."] if "norm.weight" in tensors else ["head.", "readout.", "norm."]
+    fit_tensors(model, tensors, table, report, may_reset=(*may_reset, ".kernel.projection"))
     model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(init_from),))
     return report
