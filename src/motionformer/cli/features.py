@@ -31,9 +31,12 @@ def features(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Videos, folders, patterns.")],
     model: options.ModelOption = "k400_motionformer_224_16x4",
     what: Annotated[
-        Literal["class", "pooled", "tokens"],
-        typer.Option(help="Class token, mean of the patch tokens, or all of these."),
-    ] = "class",
+        Literal["class", "pooled", "tokens"] | None,
+        typer.Option(
+            help="Class token, mean of the patch tokens, or all of these.",
+            show_default="class; pooled where there is no class token",
+        ),
+    ] = None,
     block: Annotated[str, typer.Option(help="Number of a block (from 0), or last (with the norm).")] = "last",
     segments: Annotated[
         float | None, typer.Option(help="Seconds of a segment.", show_default="one clip per video")

@@ -101,7 +101,7 @@ class FeatureExtractor:
         device: str | torch.device | None = None,
         precision: Precision = "32",
         batch_size: int = 8,
-        what: What = "class",
+        what: What | None = None,
         block: Block = "last",
         segments: float | None = None,
         hop: float | None = None,
@@ -112,6 +112,7 @@ class FeatureExtractor:
         if not isinstance(model, torch.nn.Module):
             model = load_model(model, protocol=protocol)
         depth, prefix = len(model.blocks), model.config.num_prefix_tokens
+        what = what or ("class" if prefix else "pooled")
         if what not in _READ:
             raise EvaluationError(f"`what` ({what!r}) must be one of {', '.join(_READ)}.")
         if what == "class" and not prefix:

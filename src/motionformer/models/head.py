@@ -86,10 +86,10 @@ class FrameReadout(Readout):
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
         patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> (b f) s c", f=grid[0])
-        token = self.token.expand(len(patches), -1, -1)
+        token = self.token.expand(patches.shape[0], -1, -1)
         layer, first = self.layer, self.layer.norm1(token)
         x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
-        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
+        return (x + layer.mlp(layer.norm2(x))).view(tokens.shape[0], grid[0], -1)  # type: ignore[no-any-return]
 
     def macs(self, config: ModelConfig) -> float:
         """Of the layer with all its rows, as everywhere here."""
@@ -137,7 +137,7 @@ class AttentiveReadout(Readout):
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
         for block in self.blocks:
             tokens = block(tokens, grid[0])
-        query = self.query.repeat(len(tokens), 1, 1)
+        query = self.query.repeat(tokens.shape[0], 1, 1)  # not `len`, which would fix the batch in an export
         x = query + self.cross.attn(query, context=self.cross.norm1(tokens))
         return (x + self.cross.mlp(self.cross.norm2(x)))[:, 0]  # type: ignore[no-any-return]
 

@@ -245,7 +245,8 @@ def _crop(values: Settings) -> tuple[tuple[int, int] | None, int | None]:
 def _sampling(spec: InputSpec) -> str:
     if spec.sampling == "segments":
         return f"{spec.frames} frames, one from each segment of the video"
-    return f"{spec.frames} frames, stride {spec.stride}"
+    at = "of the video's own frames" if spec.fps is None else f"at {spec.fps:g} frames per second"
+    return f"{spec.frames} frames, stride {spec.stride} {at}"
 
 
 # The families

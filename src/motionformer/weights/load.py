@@ -180,7 +180,13 @@ def _read_training_data(checkpoint: Checkpoint) -> TrainingData | None:
 
 def read_config(source: str | Path) -> ModelConfig:
     """The configuration of the model that `source` has the weights of."""
-    return _interpret(read_checkpoint(find_weights(source)), None)[0]
+    return read_config_and_notes(source)[0]
+
+
+def read_config_and_notes(source: str | Path) -> tuple[ModelConfig, list[str]]:
+    """`read_config`, and what is to be known about the weights."""
+    config, _, _, notes = _interpret(read_checkpoint(find_weights(source)), None)
+    return config, notes
 
 
 def find_weights(source: str | Path) -> Path:
