@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from motionformer import Motionformer, load_model
-from motionformer.errors import CheckpointError
+from motionformer import Motionformer, from_image_weights, load_model
+from motionformer.errors import CheckpointError, ClipSizeError
 from motionformer.models.costs import measure, paper_macs
 from motionformer.weights import load_model_with_report
 from motionformer.weights.families import FAMILIES
@@ -253,3 +253,106 @@ def test_older_files_load_too(published: dict[str, tuple[nn.Module, Path]], tmp_
     model = load_model(tmp_path)
     assert isinstance(model, Motionformer)
     torch.testing.assert_close(model(clip), logits(theirs, clip), atol=1e-5, rtol=0)
+
+
+def videomae_before_fine_tuning() -> nn.Module:
+    decoder = {"decoder_num_hidden_layers": 1, "decoder_hidden_size": 24, "decoder_num_attention_heads": 2}
+    config = transformers.VideoMAEConfig(**VIT, **decoder, decoder_intermediate_size=24, use_mean_pooling=False)
+    return transformers.VideoMAEForPreTraining(config)
+
+
+class TestFeatures:
+    """Encoders without a classifier: all tokens are those of transformers."""
+
+    def test_videomae_before_fine_tuning(self, tmp_path: Path) -> None:
+        theirs = videomae_before_fine_tuning()
+        ours, report = load_model_with_report(write(theirs, tmp_path))
+        clip = clips()
+        with torch.no_grad():
+            expected = theirs.videomae(clip.transpose(1, 2)).last_hidden_state
+            torch.testing.assert_close(ours.forward_features(clip), expected, atol=1e-5, rtol=0)
+            torch.testing.assert_close(ours(clip), expected.mean(dim=1), atol=1e-5, rtol=0)
+        assert set(report.dropped.values()) == {"the decoder of pre-training"}
+        assert ours.config.num_classes == 0
+
+    def test_the_encoder_of_vjepa2(self, published: dict[str, tuple[nn.Module, Path]], tmp_path: Path) -> None:
+        theirs = published["vjepa2"][0].vjepa2
+        theirs.save_pretrained(tmp_path)
+        ours, report = load_model_with_report(tmp_path)
+        clip = clips()
+        with torch.no_grad():
+            expected = theirs(clip.transpose(1, 2), skip_predictor=True).last_hidden_state
+            torch.testing.assert_close(ours.forward_features(clip), expected, atol=1e-5, rtol=0)
+        assert set(report.dropped.values()) == {"the predictor of pre-training"}
+
+    def test_vivit_without_a_classifier(self, published: dict[str, tuple[nn.Module, Path]], tmp_path: Path) -> None:
+        theirs = randomise(transformers.VivitModel(published["vivit"][0].config))
+        ours = load_model(write(theirs, tmp_path))
+        clip = clips()
+        with torch.no_grad():
+            expected = theirs(clip.transpose(1, 2)).last_hidden_state
+            torch.testing.assert_close(ours.forward_features(clip), expected, atol=1e-5, rtol=0)
+
+
+IMAGE = {**SMALL, "image_size": 32, "patch_size": 8}
+IMAGE_MODELS: dict[str, Callable[[], nn.Module]] = {
+    "vit": lambda: transformers.ViTModel(transformers.ViTConfig(**IMAGE, intermediate_size=96)),
+    "dinov2": lambda: transformers.Dinov2Model(transformers.Dinov2Config(**IMAGE, mlp_ratio=2)),
+    "dinov2-registers": lambda: transformers.Dinov2WithRegistersModel(
+        transformers.Dinov2WithRegistersConfig(**IMAGE, mlp_ratio=2, num_register_tokens=4)
+    ),
+    "dinov3": lambda: transformers.DINOv3ViTModel(
+        transformers.DINOv3ViTConfig(**IMAGE, intermediate_size=96, num_register_tokens=4)
+    ),
+}
+
+
+class TestImageModels:
+    @pytest.mark.parametrize("kind", IMAGE_MODELS)
+    def test_all_tokens_of_a_picture_are_those_of_transformers(self, kind: str, tmp_path: Path) -> None:
+        theirs = IMAGE_MODELS[kind]()
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3]}))
+        ours, report = from_image_weights(
+            write(theirs, tmp_path), num_classes=0, frames=1, tubelet=1, size=32, attention="joint"
+        )
+        picture = torch.randn(2, 3, 32, 32)
+        with torch.no_grad():
+            expected = theirs(picture).last_hidden_state
+            found = ours.eval().forward_features(picture[:, :, None])
+        assert expected.std() > 0.1
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        assert ours.config.input.mean == (0.1, 0.2, 0.3)
+        assert "pixels are scaled as in preprocessor_config.json" in report.notes
+        assert ours.config.num_prefix_tokens == (1 if kind in ("vit", "dinov2") else 5)
+        assert set(report.reset) == {"positions.time"}
+
+    def test_dinov3_in_a_video_model(self, tmp_path: Path) -> None:
+        """Every frame of a still clip as the picture, with an attention of its own frame; in rectangles too."""
+        theirs = IMAGE_MODELS["dinov3"]()
+        folder = write(theirs, tmp_path)
+        ours, _ = from_image_weights(folder, num_classes=0, frames=4, tubelet=2, size=(32, 48), attention="timesformer")
+        picture = torch.randn(1, 3, 32, 48)
+        with torch.no_grad():
+            expected = theirs(picture).last_hidden_state[:, 0]
+            found = ours.eval()(picture[:, :, None].expand(-1, -1, 4, -1, -1))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        video, _ = from_image_weights(folder, num_classes=3, frames=4, size=32)
+        assert video.config.attention == "trajectory"
+        assert video(clips()).shape == (2, 3)
+        with pytest.raises(
+            ClipSizeError, match=r"4 × 4 patches that it is made for, or square ones: this clip has 2 × 8"
+        ):
+            video(torch.randn(1, 3, 4, 16, 64))
+        with pytest.raises(CheckpointError, match="these are image weights"):
+            load_model(folder)
+
+    def test_what_is_not_supported(self, tmp_path: Path) -> None:
+        gated = transformers.Dinov2Config(**IMAGE, mlp_ratio=2, use_swiglu_ffn=True)
+        folder = write(transformers.Dinov2Model(gated), tmp_path / "giant")
+        with pytest.raises(CheckpointError, match=r"gated MLPs \(SwiGLU"):
+            from_image_weights(folder, num_classes=2)
+        folder = write(IMAGE_MODELS["dinov3"](), tmp_path / "v3")
+        with pytest.raises(CheckpointError, match=r"`rope_theta` \(50.0\) must be 100"):
+            from_image_weights(change_settings(folder, tmp_path / "theta", rope_theta=50.0), num_classes=2)
+        with pytest.raises(CheckpointError, match=r"tensor .pos_embed. is missing, and no config.json"):
+            from_image_weights(change_settings(folder, tmp_path / "type", model_type="other"), num_classes=2)

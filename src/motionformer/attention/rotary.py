@@ -113,6 +113,13 @@ class SpaceRotary(RotaryPositions):
         return torch.cat((-second, first), dim=-1)
 
 
+def set_shape(model: nn.Module, rows: int, columns: int) -> None:
+    """From now on `model` is given frames of so many patches; without rotary positions nothing changes."""
+    for module in model.modules():
+        if isinstance(module, RotaryPositions):
+            module.shape = (rows, columns)
+
+
 ROTARY: dict[str, type[RotaryPositions] | None] = {"none": None, "space": SpaceRotary, "space_time": SpaceTimeRotary}
 
 

@@ -200,7 +200,9 @@ def _print_comparison(reports: list[dict[str, Any]]) -> None:
     ]
     columns = ("model", "family", "attention", "width\n× depth", "clip", "size", "GMACs")
     print_table(columns, rows, right=("size", "GMACs"), wrap=("model", "attention"), compact=True)
-    plain_console().print("size: parameters; GMACs: billions of multiply-adds per clip, as computed here; `info MODEL` has the rest.")
+    plain_console().print(
+        "size: parameters; GMACs: billions of multiply-adds per clip, as computed here; `info MODEL` has the rest."
+    )
 
 
 def _list_models(as_json: bool) -> None:

@@ -189,19 +189,37 @@ def _square(spec: InputSpec, settings: Settings) -> InputSpec:
 # Pixels
 
 
-def _with_processor(spec: InputSpec, folder: Path, title: str) -> tuple[InputSpec, list[str]]:
-    """The pixels that the file beside the weights describes, and what is to be known about them."""
+@dataclass(frozen=True)
+class Processor:
+    """What a `preprocessor_config.json` does to pixels."""
+
+    name: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    crop: tuple[int, int] | None
+    short_side: int | None
+    frames: int | None
+
+
+def read_processor(folder: Path, spec: InputSpec) -> Processor | None:
+    """The file beside the weights, if there is one; what it leaves out is as in `spec`."""
     file = next((folder / name for name in PROCESSORS if (folder / name).is_file()), None)
     if file is None:
-        return spec, [f"no {PROCESSORS[1]} beside the weights: pixels are scaled as {title} is published"]
+        return None
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-        mean, std = _scaling(values, spec)
-        crop, short = _crop(values)
+        return Processor(file.name, *_scaling(values, spec), *_crop(values), values.get("num_frames"))
     except (ValueError, TypeError, AttributeError, KeyError, ZeroDivisionError) as error:
         raise CheckpointError(f"{file} does not describe pixels ({error}).") from error
+
+
+def _with_processor(spec: InputSpec, folder: Path, title: str) -> tuple[InputSpec, list[str]]:
+    """The pixels that the file beside the weights describes, and what is to be known about them."""
+    file = read_processor(folder, spec)
+    if file is None:
+        return spec, [f"no {PROCESSORS[1]} beside the weights: pixels are scaled as {title} is published"]
     notes = [f"pixels are scaled as in {file.name}"]
-    frames = values.get("num_frames")
+    crop, short, frames = file.crop, file.short_side, file.frames
     if crop not in (None, (spec.height, spec.width)) or frames not in (None, spec.frames):
         theirs = f"{frames or spec.frames} frames of {crop[0]} × {crop[1]}" if crop else f"{frames} frames"
         notes.append(
@@ -211,7 +229,7 @@ def _with_processor(spec: InputSpec, folder: Path, title: str) -> tuple[InputSpe
         log.warning("note: %s", notes[-1])
     if short is not None and short != min(spec.height, spec.width):
         notes.append(f"{file.name} resizes the short side to {short} before it crops; here the crop has all of it")
-    return replace(spec, mean=mean, std=std), notes
+    return replace(spec, mean=file.mean, std=file.std), notes
 
 
 def _scaling(values: Settings, spec: InputSpec) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -221,11 +239,10 @@ def _scaling(values: Settings, spec: InputSpec) -> tuple[tuple[float, float, flo
     normalise = values.get("do_normalize", True)
     means = values.get("image_mean", spec.mean) if normalise else (0.0, 0.0, 0.0)
     stds = values.get("image_std", spec.std) if normalise else (1.0, 1.0, 1.0)
-    mean = tuple((offset + float(m)) / scale for m in means)
-    std = tuple(float(s) / scale for s in stds)
-    if len(mean) != 3 or len(std) != 3 or not all(s > 0 for s in std):
-        raise ValueError("`image_mean` and `image_std` must be three numbers each, of std positive")
-    return mean, std
+    (r, g, b), (*spread,) = ((offset + float(m)) / scale for m in means), (float(s) / scale for s in stds)
+    if len(spread) != 3 or not all(s > 0 for s in spread):
+        raise ValueError("`image_std` must be three positive numbers")
+    return (r, g, b), (spread[0], spread[1], spread[2])
 
 
 def _crop(values: Settings) -> tuple[tuple[int, int] | None, int | None]:
