@@ -122,7 +122,8 @@ class MotionformerForVideoClassification(OfThisPackage, PreTrainedModel):  # typ
         with torch.device("meta"):
             made = cls(MotionformerConfig.of(model.config))
         made.model = model
-        return made.train(model.training)
+        made.train(model.training)
+        return made
 
     def forward(
         self,

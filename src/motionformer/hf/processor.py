@@ -11,7 +11,7 @@ from transformers.video_processing_utils import VideoProcessorMixin
 
 from motionformer.data import ClipReader
 from motionformer.inference.opening import is_one_video, open_input
-from motionformer.inference.views import with_views
+from motionformer.inference.scorer import with_views
 from motionformer.models import InputSpec
 from motionformer.models.hub import describe_processor
 
@@ -125,7 +125,8 @@ def _as_spec(values: Mapping[str, Any]) -> InputSpec:
     unknown = sorted(set(values) - {field.name for field in fields(InputSpec)})
     if unknown:
         raise ValueError(f"a model's input has no {', '.join(map(repr, unknown))}.")
-    return InputSpec(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return InputSpec(**plain)
 
 
 _CHOICES = {"sampling": ("stride", "segments"), "channels": ("RGB", "BGR"), "protocol": ("uniform", "released")}
