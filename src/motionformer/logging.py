@@ -39,8 +39,8 @@ def show_messages(level: int | None = logging.INFO) -> Iterator[None]:
 
 
 def show_count(number: int, unit: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {unit}{'' if number == 1 else 's'}"
+    """`1 step`, `2 steps`; `1 class`, `2 classes`."""
+    return f"{number} {unit}{'' if number == 1 else 'es' if unit.endswith('s') else 's'}"
 
 
 class _PlainHandler(logging.Handler):

@@ -138,6 +138,8 @@ def _print_done(done: "list[Done]", error: BaseException | None, total: int, as_
 
 
 def _print_table(evaluation: "Evaluation") -> None:
+    from motionformer.logging import show_count
+
     scores = evaluation.scores
     rows = []
     for name, number, region, contour in [
@@ -154,4 +156,4 @@ def _print_table(evaluation: "Evaluation") -> None:
     print_table(("sequence", "object", *names), rows, right=names, last_apart=True)
     if evaluation.seconds is not None:
         each = evaluation.seconds / evaluation.num_frames
-        plain_console().print(f"{evaluation.num_frames} frames, {each:.2f} s per frame (without scoring)")
+        plain_console().print(f"{show_count(evaluation.num_frames, 'frame')}, {each:.2f} s per frame (without scoring)")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
+from motionformer.logging import show_count
 from motionformer.runs import atomic_write, valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import Deadline, VideoFile
@@ -82,7 +83,9 @@ def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
     with container:
         odd = []
         if stream.frames and stream.frames != found.num_frames:
-            odd.append(f"{stream.frames} frames announced, {found.num_frames} {'decoded' if task.decode else 'stored'}")
+            odd.append(
+                f"{show_count(stream.frames, 'frame')} announced, {found.num_frames} {'decoded' if task.decode else 'stored'}"
+            )
         if stream.duration is None and container.duration is None:
             odd.append("no duration in the header")
         return odd
@@ -101,7 +104,7 @@ def _oddities(opened: VideoMetadata) -> list[str]:
 
 def _shortness(task: _Task, lengths: Sequence[int], found: VideoMetadata) -> list[str]:
     shortest = min([found.num_frames, *(length for length in lengths if length)])
-    return [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
+    return [f"{show_count(shortest, 'frame')}, fewer than {task.min_frames}"] if shortest < task.min_frames else []
 
 
 def _pieces(records: Sequence[Record], lengths: Sequence[int], found: VideoMetadata) -> tuple[list[str], list[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from motionformer.data.lists import ClassSource, numbers_of, read_class_names
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
+from motionformer.logging import show_count
 
 _SPLIT_FOLDERS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -49,7 +50,9 @@ def read_class_folders(
             continue  # of another split
         if name not in numbers:
             known = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            raise AnnotationError(f"class folder {name!r} is not among the {len(names)} classes ({known}).", root)
+            raise AnnotationError(
+                f"class folder {name!r} is not among the {show_count(len(names), 'class')} ({known}).", root
+            )
         if not any(_videos(top / name) for top in ready.values() or [root]):
             raise AnnotationError(f"no video in the class folder {name!r}; add some or remove the folder.", root)
     found = tuple(name for name in found if name in numbers)
@@ -58,8 +61,8 @@ def read_class_folders(
         videos = {name: _share(paths, root, split, shares, seed) for name, paths in videos.items()}
     records = tuple(Record(path, numbers[name], source=root) for name in found for path in videos[name])
     made = "already split into folders" if ready else f"split by seed {seed}" if split else "not split"
-    some = f" ({len(names)} classes)" if len(names) > len(found) else ""
-    how = f"a folder of {len(found)} class folders{some}, {made}"
+    some = f" ({show_count(len(names), 'class')})" if len(names) > len(found) else ""
+    how = f"a folder of {show_count(len(found), 'class folder')}{some}, {made}"
     return Annotations(records, names, root.resolve().name, split, how=how, notes=note_left_out(root))
 
 

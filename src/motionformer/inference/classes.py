@@ -19,6 +19,7 @@ from motionformer.data.published import EPIC_CLASS_FILES, SOMETHING_LABELS, UCF1
 from motionformer.data.record import ClassNames
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.inference.scorer import SINGLE
+from motionformer.logging import show_count
 from motionformer.models import ModelConfig
 from motionformer.weights.download import cache_folder
 from motionformer.weights.released import RELEASED
@@ -149,7 +150,8 @@ def match_classes(
         if size != len(wanted[task]):
             what = "" if task == SINGLE else f" of {task}"
             raise EvaluationError(
-                f"the model has {size} classes{what}, the data has {len(wanted[task])} ({_some(wanted[task])})."
+                f"the model has {show_count(size, 'class')}{what},"
+                f" the data has {len(wanted[task])} ({_some(wanted[task])})."
                 + _names_hint(config)
             )
     columns = {task: list(range(size)) for task, size in sizes.items()}
@@ -304,7 +306,7 @@ def _fitting(names: Names, sizes: Mapping[str, int], source: LabelSource) -> Nam
     for task, size in sizes.items():
         if len(names[task]) != size:
             raise EvaluationError(
-                f"{where}holds {len(names[task])} names; the model has {size} classes"
+                f"{where}holds {show_count(len(names[task]), 'name')}; the model has {show_count(size, 'class')}"
                 + (f" of {task}." if task != SINGLE else ".")
             )
     return {task: names[task] for task in sizes}
@@ -321,8 +323,8 @@ def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
     if strange:
         missing = [name for name in known if name not in set(asked)]
         raise EvaluationError(
-            f"model and data have {len(have)} classes each, but not the same: the data has {_some(strange)}, which the"
-            f" model does not know; the model has {_some(missing)}, which the data does not."
+            f"model and data have {len(have)} classes each, but not the same: the data has {_some(strange)}, which"
+            f" the model does not know; the model has {_some(missing)}, which the data does not."
         )
     return [position[name] for name in asked]
 

@@ -32,6 +32,7 @@ from motionformer.inference.results import Prediction
 from motionformer.inference.scorer import Precision, Scorer, batched
 from motionformer.inference.timeline import Timeline, Window, Windows
 from motionformer.inference.views import SampleBy, with_views
+from motionformer.logging import show_count
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.video.source import StreamClock
@@ -218,7 +219,7 @@ class Predictor:
                     yield from self._predict_windows([picked], stream, str(source))
 
     def __repr__(self) -> str:
-        views = f"{self.spec.views} views × {self.spec.crops} crops"
+        views = f"{show_count(self.spec.views, 'view')} × {show_count(self.spec.crops, 'crop')}"
         model, precision = self.model.config.source or "model", self.scorer.precision
         return f"Predictor({model!r}, {views}, device={str(self.device)!r}, precision={precision!r})"
 

@@ -11,6 +11,7 @@ import torch
 
 from motionformer.data.record import ClassNames
 from motionformer.errors import CheckpointError, RecipeError
+from motionformer.logging import show_count
 from motionformer.models.config import ModelConfig, ScoringKind
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TrainingData, VideoSet
@@ -80,7 +81,7 @@ def _load_initial_weights(model: Motionformer, init_from: str) -> LoadReport:
         load_image_weights(model, weights, report)
         return report
     except CheckpointError as error:
-        shape = f"{model.config.attention}, {model.config.dim} wide, {model.config.depth} layers"
+        shape = f"{model.config.attention}, {model.config.dim} wide, {show_count(model.config.depth, 'layer')}"
         raise CheckpointError(
             f"{error} The recipe's model ({shape}) cannot be initialised from {init_from}; change model.variant, "
             "model.changes or model.init_from."
@@ -99,7 +100,7 @@ def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     blocks = list(model.blocks)
     last = int(count) if what == "last" else 0
     if last > len(blocks):
-        raise RecipeError(f"model.train={train}: the model has {len(blocks)} blocks.")
+        raise RecipeError(f"model.train={train}: the model has {show_count(len(blocks), 'block')}.")
     model.requires_grad_(False)
     trainable = [model.head] if what == "head" else [*blocks[len(blocks) - last :], model.norm, model.head]
     for module in trainable:

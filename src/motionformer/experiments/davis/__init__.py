@@ -18,6 +18,7 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis.score import ObjectScore, Scores, jaccard, score_sequence
+from motionformer.logging import show_count
 from motionformer.tracking.masks import check_no_overwrite, check_output_kind, read_mask
 from motionformer.tracking.tracker import Tracker, check_first_mask, track_and_write
 from motionformer.video import open_video
@@ -192,8 +193,8 @@ def _open_sequence(name: str, frames: Path, masks: Path) -> Sequence:
     images = [file.stem for file in list_frames(frames)]
     if len(images) < _MIN_FRAMES:
         raise MaskError(
-            f"{name}: {frames} holds {len(images)} frames; scores leave out the first and the last, so it needs"
-            f" {_MIN_FRAMES} or more. Leave it out with --split or --sequence."
+            f"{name}: {frames} holds {show_count(len(images), 'frame')}; scores leave out the first and the last, so it"
+            f" needs {_MIN_FRAMES} or more. Leave it out with --split or --sequence."
         )
     files = {file.stem: file for file in _mask_files(masks)}
     missing = [stem for stem in images if stem not in files]
