@@ -61,7 +61,9 @@ def evaluate(
     sequence: _SequenceOption = None,
     resolution: _ResolutionOption = "480p",
     single_object: _SingleOption = False,
-    masks: Annotated[Path | None, typer.Option(help="Folder for the masks, in the layout of DAVIS.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder for the masks, in the layout of DAVIS.")
+    ] = None,
     overlay: Annotated[Path | None, typer.Option(help="Folder for overlays, one mp4 per sequence.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,7 +71,7 @@ def evaluate(
     from motionformer.experiments.davis import evaluate as track
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
-    check_outputs(sequences, masks, overlay)
+    check_outputs(sequences, output, overlay)
     tracker = options.build()
     with progress_bar() as progress:
         bar = progress.add_task("tracking", total=sum(len(one.masks) for one in sequences))
@@ -77,7 +79,7 @@ def evaluate(
             sequences,
             tracker,
             single_object=single_object,
-            masks=masks,
+            masks=output,
             overlays=overlay,
             after_frame=lambda: progress.advance(bar),
         )

@@ -83,9 +83,8 @@ def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
     with container:
         odd = []
         if stream.frames and stream.frames != found.num_frames:
-            odd.append(
-                f"{show_count(stream.frames, 'frame')} announced, {found.num_frames} {'decoded' if task.decode else 'stored'}"
-            )
+            counted = "decoded" if task.decode else "stored"
+            odd.append(f"{show_count(stream.frames, 'frame')} announced, {found.num_frames} {counted}")
         if stream.duration is None and container.duration is None:
             odd.append("no duration in the header")
         return odd

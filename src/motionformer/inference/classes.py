@@ -151,8 +151,7 @@ def match_classes(
             what = "" if task == SINGLE else f" of {task}"
             raise EvaluationError(
                 f"the model has {show_count(size, 'class')}{what},"
-                f" the data has {len(wanted[task])} ({_some(wanted[task])})."
-                + _names_hint(config)
+                f" the data has {len(wanted[task])} ({_some(wanted[task])})." + _names_hint(config)
             )
     columns = {task: list(range(size)) for task, size in sizes.items()}
     if config.labels is not None and SINGLE in wanted:

@@ -24,7 +24,6 @@ from torch import Tensor
 from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
 from motionformer.distributed import current_rank
 from motionformer.errors import VideoError
-from motionformer.logging import show_count
 from motionformer.models import InputSpec
 from motionformer.runs import Entry, Journal, read_journal, remove_journal, stamp_video
 
@@ -60,7 +59,8 @@ def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
     if not found:
         raise VideoError("no path was given.")
     if not any(path.exists() for path in found):
-        others = f", nor {show_count(len(found) - 1, 'other')}" if len(found) > 1 else ""
+        more = len(found) - 1
+        others = "" if not more else ", nor is the other" if more == 1 else f", nor are the {more} others"
         raise VideoError(f"there is no such file{others}", next(iter(found)))
     return list(found.values())
 

@@ -19,7 +19,7 @@ from motionformer.errors import EvaluationError
 from motionformer.inference.metrics import best_actions
 from motionformer.inference.scorer import SINGLE, average_views
 from motionformer.logging import show_count
-from motionformer.runs import atomic_write, write_csv
+from motionformer.runs import atomic_write, make_folder, write_csv
 from motionformer.video import ReadFacts
 
 ACTION = "action"
@@ -240,7 +240,7 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """`results.csv`, then `results.npz`: when the latter is there, all of it is."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with atomic_write(folder / TABLE) as stream:
             self._write_csv(stream)
         with atomic_write(folder / RESULTS) as stream:

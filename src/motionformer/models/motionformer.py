@@ -19,6 +19,7 @@ from motionformer.models.config import ModelConfig, PositionKind
 from motionformer.models.head import READOUTS, build_head
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
+from motionformer.runs import make_folder
 
 _CARD_HEAD = """---
 library_name: motionformer
@@ -150,7 +151,7 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         """
         self._check_plain()
         folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / TRAINING_DATA).unlink(missing_ok=True)  # of another model that was here
         if self.training_data is not None:
             self.training_data.save(folder)

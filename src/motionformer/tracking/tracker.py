@@ -19,11 +19,11 @@ from motionformer.errors import MaskError
 from motionformer.logging import show_count
 from motionformer.models import Motionformer, create_model
 from motionformer.models.variants import VARIANTS
+from motionformer.runs import make_folder
 from motionformer.tracking.masks import (
     OverlayWriter,
     check_no_overwrite,
     check_output_kind,
-    make_folder,
     object_numbers,
     read_mask,
     write_mask,

@@ -144,9 +144,9 @@ def check_outputs(sequences: Iterable[Sequence], masks: Path | None, overlays: P
             check_output_kind("--overlay", overlays / f"{sequence.name}.mp4", is_file=True)
         if masks is not None:
             output = masks / sequence.name
-            check_output_kind("--masks", output, is_file=False)
-            check_no_overwrite("--masks", output, sequence.masks[0].parent, "the folder of the true masks")
-            check_no_overwrite("--masks", output, sequence.folder, "the folder of the frames")
+            check_output_kind("--output", output, is_file=False)
+            check_no_overwrite("--output", output, sequence.masks[0].parent, "the folder of the true masks")
+            check_no_overwrite("--output", output, sequence.folder, "the folder of the frames")
 
 
 class _TimedTracker(Tracker):
