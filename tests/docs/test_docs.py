@@ -89,5 +89,5 @@ def test_the_documented_info_commands_run() -> None:
         line.split("#")[0] for code in blocks(ROOT / "docs/commands/info.md", "bash") for line in code.splitlines()
     ]
     for line in lines[:1] + lines[-2:-1]:
-        result = CliRunner().invoke(app, shlex.split(line)[1:])
-        assert result.exit_code == 0, result.output
+        done = run_code("from motionformer.cli import main; main()", *shlex.split(line)[1:])  # shape checks are slow
+        assert done.returncode == 0, done.stderr
