@@ -210,6 +210,8 @@ def _defaults(options: FinetuneOptions, hardware: Hardware, config: ModelConfig)
         made = _Defaults(train, 100 if hardware.has_gpu else 40, 1e-3, 3.0)
     elif train == "head":
         made = _Defaults(train, 20, 1e-3, 1.0)
+    elif train.startswith("lora"):
+        made = _Defaults(train, 8, 1e-3, 1.0)
     elif train == "all":
         made = _Defaults(train, 20, 1e-4, 1.0)
     else:
