@@ -200,12 +200,14 @@ def _open_sequence(name: str, frames: Path, masks: Path) -> Sequence:
     missing = [stem for stem in images if stem not in files]
     if missing:
         raise MaskError(
-            f"{masks}: {len(missing)} frames have no mask, {missing[0]} the first; scores need a mask of every frame."
+            f"{masks}: no mask for {show_count(len(missing), 'frame')}, {missing[0]} the first;"
+            " scores need a mask of every frame."
         )
     alone = sorted(files[stem].name for stem in files.keys() - set(images))
     if alone:
         raise MaskError(
-            f"{masks}: {len(alone)} masks have no frame in {frames}, {alone[0]} the first; a mask has its frame's name."
+            f"{masks}: no frame in {frames} for {show_count(len(alone), 'mask')}, {alone[0]} the first; a mask"
+            " has its frame's name."
         )
     return Sequence(name, frames, tuple(files[stem] for stem in images))
 
