@@ -157,15 +157,17 @@ def _find_config(model: str) -> tuple["ModelConfig", list[str]]:
 
 
 def _print_report(report: dict[str, Any]) -> None:
+    from motionformer.logging import show_count
+
     spec, grid = report["input"], report["grid"]
     stated = "not stated" if report["gmacs_paper"] is None else f"{report['gmacs_paper']:.2f} G"
     prefix = ", and prefix" if report["config"]["num_prefix_tokens"] else ""
     facts = [
         *([] if report["family"] == "Motionformer" else [("family", report["family"])]),
         ("attention", f"{report['attention']}, {report['kernel']}"),
-        ("clip", f"{spec['frames']} frames of {spec['height']} × {spec['width']}"),
+        ("clip", f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}"),
         ("sampling", _SAMPLING[report["protocol"]]),
-        ("tokens", f"{report['tokens']:,} ({grid[0]} frames of {grid[1]} × {grid[2]}{prefix})"),
+        ("tokens", f"{report['tokens']:,} ({show_count(grid[0], 'frame')} of {grid[1]} × {grid[2]}{prefix})"),
         ("parameters", f"{report['parameters'] / 1e6:.1f} M"),
     ]
     if report["not_carried"]:
