@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
-from motionformer import Motionformer, from_image_weights, load_model
+from motionformer import FeatureExtractor, Motionformer, Predictor, from_image_weights, load_model
+from motionformer.cli import app
+from motionformer.data.motion import write_videos
 from motionformer.errors import CheckpointError, ClipSizeError
+from motionformer.export import export_model
+from motionformer.finetuning.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.models.costs import measure, paper_macs
+from motionformer.tracing import trace
+from motionformer.training.model import build_config, build_model
 from motionformer.weights import load_model_with_report
 from motionformer.weights.families import FAMILIES
 
@@ -356,3 +364,88 @@ class TestImageModels:
             from_image_weights(change_settings(folder, tmp_path / "theta", rope_theta=50.0), num_classes=2)
         with pytest.raises(CheckpointError, match=r"tensor .pos_embed. is missing, and no config.json"):
             from_image_weights(change_settings(folder, tmp_path / "type", model_type="other"), num_classes=2)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos") / "moves"
+    write_videos(folder, "easy", 16, frames=8, size=32)
+    return folder
+
+
+class TestUses:
+    @every
+    def test_predicting_features_and_every_kind_of_trace(
+        self, family: str, published: dict[str, tuple[nn.Module, Path]], videos: Path
+    ) -> None:
+        model, video = load_model(published[family][1]), next((videos / "right").iterdir())
+        assert len(Predictor(model)(video).top(5)) == 5
+        features = FeatureExtractor(model)
+        assert features.what == ("class" if model.config.num_prefix_tokens else "pooled")
+        assert features(video).values.shape == (1, 48)
+        for what in ("trajectory", "rollout", "gradcam"):
+            found = trace(model, video, None if what == "gradcam" else (12.0, 12.0), what=what)
+            assert found.tracks[0].map.weights.sum() == pytest.approx(1)
+
+    @pytest.mark.parametrize("family", [*MAKERS, "dinov3"])
+    def test_a_model_is_fine_tuned(
+        self, family: str, published: dict[str, tuple[nn.Module, Path]], tmp_path: Path
+    ) -> None:
+        """What `finetune --init-from` builds: the weights as they are but for the head, and gradients reach them."""
+        folder = published[family][1] if family in MAKERS else write(IMAGE_MODELS[family](), tmp_path)
+        options = FinetuneOptions(init_from=str(folder), train="all", frames=4, size=48)
+        recipe = finetune_recipe(options, VideoFacts(30, 2.5, 120), Hardware(False, 16 << 30, 2), num_train=100)
+        model, new = build_model(recipe, build_config(recipe, 3))
+        assert {name.split(".")[0] for name in new} <= {"head"} if family in MAKERS else {"head", "positions", "blocks"}
+        model(clips(4, 48)).square().sum().backward()
+        silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+        assert not silent
+        if family == "vjepa2":  # a probe is its readout and its classifier
+            probe, _ = build_model(replace(recipe, model=replace(recipe.model, train="head")), model.config)
+            trained = {name.split(".")[0] for name, p in probe.named_parameters() if p.requires_grad}
+            assert trained == {"readout", "head"}
+
+    def test_another_readout_is_new(self, published: dict[str, tuple[nn.Module, Path]]) -> None:
+        """VideoMAE's last norm is in its readout: with another one there is a new norm, and the report has it."""
+        for init_from, readout, found in (
+            ("videomae", "motion", {"norm.weight", "norm.bias"}),
+            ("vivit", "mean", {"readout.norm.weight", "readout.norm.bias"}),
+        ):
+            options = FinetuneOptions(init_from=str(published[init_from][1]), readout=readout, frames=4, size=32)  # type: ignore[arg-type]
+            recipe = finetune_recipe(options, VideoFacts(30, 2.5, 120), Hardware(False, 16 << 30, 2), num_train=100)
+            _, new = build_model(recipe, build_config(recipe, 3))
+            assert found | {"head.classifier.weight", "head.classifier.bias"} == new
+
+    def test_the_command_finetune(
+        self, published: dict[str, tuple[nn.Module, Path]], videos: Path, tmp_path: Path
+    ) -> None:
+        words = ["finetune", str(videos), "--init-from", str(published["vjepa2"][1]), "--epochs", "1"]
+        done = CliRunner().invoke(app, [*words, "--size", "32", "--frames", "4", "--output", str(tmp_path / "run")])
+        assert done.exit_code == 0, done.output
+        assert load_model(tmp_path / "run" / "model").config.readout == "attentive"
+
+    def test_one_clip_three_families_one_picture_and_one_table(
+        self, published: dict[str, tuple[nn.Module, Path]], videos: Path, tmp_path: Path
+    ) -> None:
+        folders = [str(published[name][1]) for name in ("timesformer", "videomae", "vjepa2")]
+        first, *others = folders
+        words = ["--point", "12,12", *(word for other in others for word in ("--compare", other))]
+        words += ["-o", str(tmp_path / "x.png"), "-o", str(tmp_path / "x.json")]
+        done = CliRunner().invoke(app, ["trace", str(next((videos / "up").iterdir())), "--model", first, *words])
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / "x.png").stat().st_size > 10_000
+        assert len(json.loads((tmp_path / "x.json").read_text())) == 3
+        done = CliRunner().invoke(app, ["info", "joint-tiny", *folders[1:], "--json"])
+        models = json.loads(done.output)["models"]
+        assert [one["family"] for one in models] == ["Motionformer", "VideoMAE", "V-JEPA 2"]
+        assert [bool(one["not_carried"]) for one in models] == [True, False, False]
+        assert any("sampled is not in the files" in note for note in models[1]["notes"])
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("suffix", ["onnx", "pt2"])
+    @every
+    def test_export(
+        self, family: str, suffix: str, published: dict[str, tuple[nn.Module, Path]], tmp_path: Path
+    ) -> None:
+        report = export_model(load_model(published[family][1]), tmp_path / f"x.{suffix}")
+        assert report.agreement.largest <= report.agreement.tolerance

@@ -106,7 +106,7 @@ class SpaceRotary(RotaryPositions):
         axes = [2 * (torch.arange(length) + 0.5) / length - 1 for length in (rows, columns)]
         positions = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         angles = 2 * math.pi * positions[..., None] * omega
-        return repeat(rearrange(angles, "y x axis d -> (y x) (axis d)"), "s d -> (f s) (two d)", f=frames, two=2)
+        return repeat(rearrange(angles, "y x two d -> (y x) (two d)"), "s d -> (f s) (two d)", f=frames, two=2)
 
     def turn(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
         first, second = x.chunk(2, dim=-1)

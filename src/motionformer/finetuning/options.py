@@ -251,7 +251,7 @@ def _fit_clip(config: ModelConfig, options: FinetuneOptions, facts: VideoFacts, 
         height=size,
         width=size,
         sampling="segments" if whole else "stride",
-        stride=4,
+        stride=4 if config.input.fps is None else max(1, round(4 * config.input.fps / 30)),
         views=1 if whole else 4,
         crops=1,
     )
