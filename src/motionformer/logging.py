@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from motionformer.distributed import is_rank_zero
 
@@ -36,6 +37,13 @@ def show_messages(level: int | None = logging.INFO) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before)
         logger.propagate = propagate
+
+
+def progress_bar(*, show: bool = True) -> Progress:
+    """On stderr of rank zero, if it is a terminal; gone when done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = not (show and console.is_terminal and is_rank_zero())
+    return Progress(*columns, console=console, transient=True, disable=hidden)
 
 
 def show_count(number: int, unit: str) -> str:

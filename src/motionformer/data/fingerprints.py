@@ -22,7 +22,7 @@ MAX_FILES = 500_000
 READERS = 16  # threads: a network's disk answers many at a time
 
 
-def fingerprint_video(path: Path) -> str | None:
+def _fingerprint_video(path: Path) -> str | None:
     """Of a file's contents, or of a folder of frames (their number; first, middle and last). None: it is not there, or
     empty."""
     digest = hashlib.blake2b(digest_size=8)
@@ -45,7 +45,7 @@ def fingerprint_records(records: Sequence[Record], limit: int | None = None) -> 
     """Fingerprint and span of every record; None for one whose file is not there, or is beyond the first `limit`."""
     paths = list(dict.fromkeys(record.path for record in records))[:limit]
     with ThreadPoolExecutor(READERS) as pool:
-        found = dict(zip(paths, pool.map(fingerprint_video, paths), strict=True))
+        found = dict(zip(paths, pool.map(_fingerprint_video, paths), strict=True))
     return [
         None if (key := found.get(record.path)) is None else (key, _span_of(record.start, record.end))
         for record in records

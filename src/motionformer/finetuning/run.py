@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from motionformer.data.lists import read_plain_list
+from motionformer.data.lists import read_plain_list, write_list
 from motionformer.data.record import Annotations, Missing, Record
 from motionformer.errors import AnnotationError, RecipeError, VideoError
 from motionformer.finetuning.options import (
@@ -22,7 +22,7 @@ from motionformer.finetuning.options import (
     VideoFacts,
     finetune_recipe,
 )
-from motionformer.finetuning.split import note_shared_files, open_splits, write_list
+from motionformer.finetuning.split import note_shared_files, open_splits
 from motionformer.logging import show_count
 from motionformer.models.config import ReadoutKind, ScoringKind
 from motionformer.runs import lock_folder, make_folder
