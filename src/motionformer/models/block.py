@@ -8,7 +8,9 @@ EPS = 1e-6
 
 
 class Block(nn.Module):
-    """`x + attention(norm1 x)`, then `x + mlp(norm2 x)`."""
+    """`x + attention(norm1 x)`, then `x + mlp(norm2 x)`, then the adapter, where there is one."""
+
+    adapter: nn.Module | None = None
 
     def __init__(
         self,
@@ -33,7 +35,8 @@ class Block(nn.Module):
         """The mask, True for real tokens, covers prefix tokens too. An attention without masks works without one."""
         masks = {} if key_mask is None else {"key_mask": key_mask}
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
-        return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+        x = x + self.drop_path(self.mlp(self.norm2(x)))
+        return x if self.adapter is None else self.adapter(x, frames, **masks)  # type: ignore[no-any-return]
 
 
 class DividedBlock(nn.Module):
@@ -41,6 +44,8 @@ class DividedBlock(nn.Module):
 
     Without `drop_path_time` the time branch is never dropped, as in the released models.
     """
+
+    adapter: nn.Module | None = None
 
     def __init__(
         self,
@@ -72,7 +77,8 @@ class DividedBlock(nn.Module):
         along_time = self.dropout(self.time_attn(self.norm_time(x), frames, **masks))
         x = x + (self.drop_path(along_time) if self.drop_path_time else along_time)
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
-        return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+        x = x + self.drop_path(self.mlp(self.norm2(x)))
+        return x if self.adapter is None else self.adapter(x, frames, **masks)  # type: ignore[no-any-return]
 
 
 class MLP(nn.Module):
