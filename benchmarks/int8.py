@@ -75,9 +75,8 @@ def compare_models(args: argparse.Namespace) -> None:
         seconds = compare({name: lambda model=model: model(one) for name, model in models.items()}, args.rounds)
         outputs = {name: torch.cat([model(part) for part in clips.split(16)]) for name, model in models.items()}
     exact = outputs["float32"]
-    print(
-        f"{args.model}, {args.threads} thread(s), best of {args.rounds} runs in turns, {args.clips} clips ({args.level})"
-    )
+    runs = f"best of {args.rounds} runs in turns"
+    print(f"{args.model}, {args.threads} thread(s), {runs}, {args.clips} clips ({args.level})")
     print("| weights | MB | ms a clip | speed | top-1 | same first output |")
     print("|---|---|---|---|---|---|")
     for name, model in models.items():

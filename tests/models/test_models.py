@@ -241,7 +241,7 @@ for key, value in wrong.items():
         print(error)
 """
         )
-        assert "`attention` must be one of trajectory, joint, divided; not 'axial'." in out
+        assert "`attention` must be one of trajectory, joint, divided, timesformer; not 'axial'." in out
         assert "`kernel.kind` must be one of exact, norm_st, orthoformer, nystrom, performer; not 'linear'." in out
         assert "`positions` must be one of separate, joint" in out
         assert "`time` must be one of attention, average" in out

@@ -45,7 +45,7 @@ def finetune(
     train: Annotated[
         str,
         typer.Option(
-            help="Trainable parameters: all, head, last:N blocks, lora:RANK adapters.", show_default="see --plan"
+            help="Trainable parameters: all, head, last:N blocks, lora:RANK, adapter.", show_default="see --plan"
         ),
     ] = "",
     attention: Attention = None,
@@ -125,6 +125,7 @@ def finetune(
 
 def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     from motionformer.logging import show_count
+    from motionformer.models.adapter import describe_adapters
     from motionformer.training.model import build_config
 
     recipe = planned.recipe
@@ -143,6 +144,7 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
         ("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px"),
         ("mirrored", planned.mirrored),
         ("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers"),
+        *([("adapters", describe_adapters(config))] if config.adapter.attention else []),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),
         ("trainable", recipe.model.train),

@@ -4,13 +4,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from motionformer.models.config import MLPActivation
+
 EPS = 1e-6
+_ROUNDING = 1e-6
+"""A ratio that was computed from two widths gives back the width."""
 
 
 class Block(nn.Module):
     """`x + attention(norm1 x)`, then `x + mlp(norm2 x)`, then the adapter, where there is one."""
-
-    adapter: nn.Module | None = None
 
     def __init__(
         self,
@@ -20,14 +22,17 @@ class Block(nn.Module):
         *,
         drop_path: float = 0.0,
         dropout: float = 0.0,
+        norm_eps: float = EPS,
+        activation: MLPActivation = "gelu",
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attn = attention
-        self.norm2 = nn.LayerNorm(dim, eps=EPS)
-        self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp = MLP(dim, int(dim * mlp_ratio + _ROUNDING), dropout, activation)
         self.drop_path = StochasticDepth(drop_path)
         self.dropout = nn.Dropout(dropout)
+        self.adapter: nn.Module | None = None
 
     def forward(
         self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
@@ -36,7 +41,7 @@ class Block(nn.Module):
         masks = {} if key_mask is None else {"key_mask": key_mask}
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
         x = x + self.drop_path(self.mlp(self.norm2(x)))
-        return x if self.adapter is None else self.adapter(x, frames, **masks)  # type: ignore[no-any-return]
+        return x if self.adapter is None else self.adapter(x, frames, **masks)
 
 
 class DividedBlock(nn.Module):
@@ -44,8 +49,6 @@ class DividedBlock(nn.Module):
 
     Without `drop_path_time` the time branch is never dropped, as in the released models.
     """
-
-    adapter: nn.Module | None = None
 
     def __init__(
         self,
@@ -57,17 +60,20 @@ class DividedBlock(nn.Module):
         drop_path: float = 0.0,
         drop_path_time: bool = True,
         dropout: float = 0.0,
+        norm_eps: float = EPS,
+        activation: MLPActivation = "gelu",
     ) -> None:
         super().__init__()
-        self.norm_time = nn.LayerNorm(dim, eps=EPS)
+        self.norm_time = nn.LayerNorm(dim, eps=norm_eps)
         self.time_attn = time
-        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attn = space
-        self.norm2 = nn.LayerNorm(dim, eps=EPS)
-        self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp = MLP(dim, int(dim * mlp_ratio + _ROUNDING), dropout, activation)
         self.drop_path = StochasticDepth(drop_path)
         self.drop_path_time = drop_path_time
         self.dropout = nn.Dropout(dropout)
+        self.adapter: nn.Module | None = None
 
     def forward(
         self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
@@ -78,16 +84,16 @@ class DividedBlock(nn.Module):
         x = x + (self.drop_path(along_time) if self.drop_path_time else along_time)
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
         x = x + self.drop_path(self.mlp(self.norm2(x)))
-        return x if self.adapter is None else self.adapter(x, frames, **masks)  # type: ignore[no-any-return]
+        return x if self.adapter is None else self.adapter(x, frames, **masks)
 
 
 class MLP(nn.Module):
-    """Linear, exact GELU, linear."""
+    """Linear, GELU (exact, or by the hyperbolic tangent), linear."""
 
-    def __init__(self, dim: int, hidden: int, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0, activation: MLPActivation = "gelu") -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
-        self.act = nn.GELU()
+        self.act = nn.GELU(approximate="tanh" if activation == "gelu_tanh" else "none")
         self.fc2 = nn.Linear(hidden, dim)
         self.dropout = nn.Dropout(dropout)
 

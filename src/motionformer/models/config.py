@@ -15,6 +15,7 @@ PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
 ReadoutKind = Literal["class", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
+MLPActivation = Literal["gelu", "gelu_tanh"]
 RENAMED = {"attend": "kernel"}
 """Keys of a configuration of 0.1, which are still read, and their names now."""
 
@@ -90,6 +91,8 @@ class ModelConfig:
         depth: number of blocks.
         num_heads: attention heads.
         mlp_ratio: width of the MLP, in units of `dim`.
+        activation: of the MLP: GELU, or its approximation by the hyperbolic tangent.
+        norm_eps: ε of the layer norms.
         patch: height and width of a token, in pixels.
         tubelet: frames of a token.
         num_prefix_tokens: class token and registers.
@@ -134,6 +137,8 @@ class ModelConfig:
     depth: int = 12
     num_heads: int = 12
     mlp_ratio: float = 4.0
+    activation: MLPActivation = "gelu"
+    norm_eps: float = 1e-6
     patch: int = 16
     tubelet: int = 2
     num_prefix_tokens: int = 1

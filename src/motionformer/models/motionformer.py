@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from motionformer.attention import SCHEMES
 from motionformer.deprecation import warn_deprecated
 from motionformer.models.adapter import AttentionAdapter, adapted_blocks, describe_adapters
-from motionformer.models.block import EPS, Block, DividedBlock
+from motionformer.models.block import Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
 from motionformer.models.head import READOUTS, build_head
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
@@ -64,7 +64,7 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
         for number in adapted_blocks(config):
             self.blocks[number].adapter = AttentionAdapter(config)
-        self.norm = nn.LayerNorm(config.dim, eps=EPS)
+        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
         if config.readout not in READOUTS:
             raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
         self.readout = READOUTS[config.readout](config.num_prefix_tokens)
@@ -225,17 +225,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def build_block(config: ModelConfig, drop_path: float) -> Block | DividedBlock:
     """One block of the model's scheme."""
     layers = SCHEMES.build(config.attention, config, config.attention_options)
+    options: Any = {
+        "drop_path": drop_path,
+        "dropout": config.dropout,
+        "norm_eps": config.norm_eps,
+        "activation": config.activation,
+    }
     if not isinstance(layers, tuple):
-        return Block(config.dim, layers, config.mlp_ratio, drop_path=drop_path, dropout=config.dropout)
-    return DividedBlock(
-        config.dim,
-        layers[0],
-        layers[1],
-        config.mlp_ratio,
-        drop_path=drop_path,
-        drop_path_time=config.drop_path_time,
-        dropout=config.dropout,
-    )
+        return Block(config.dim, layers, config.mlp_ratio, **options)
+    time, space = layers
+    return DividedBlock(config.dim, time, space, config.mlp_ratio, drop_path_time=config.drop_path_time, **options)
 
 
 def _build_positions(config: ModelConfig) -> SeparatePositions | JointPositions:

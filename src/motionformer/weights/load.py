@@ -1,4 +1,4 @@
-"""`load_model`: any weights of ours or the authors', by file, folder or name, in one line."""
+"""`load_model`: weights of ours, the authors' or other families', by file, folder or name, in one line."""
 
 import logging
 import shutil
@@ -22,12 +22,13 @@ from motionformer.models.training_data import TRAINING_DATA, TrainingData
 from motionformer.models.variants import VARIANTS, adapt_config
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
+from motionformer.weights.families import FAMILIES, PROCESSORS, convert_family, guess_family, is_family
 from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
 from motionformer.weights.lora import is_lora_folder, load_lora
 from motionformer.weights.released import RELEASED, convert_released, is_released_layout
 
 log = logging.getLogger("motionformer")
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, OLDER_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"
 MOTION_TINY = "motion-tiny"
 SHIPPED = {MOTION_TINY: Path(__file__).parent / MOTION_TINY}
 """Weights that come with the package: folders of `config.json`, `model.safetensors` and `training_data.json`."""
@@ -179,11 +180,14 @@ def find_weights(source: str | Path) -> Path:
     """The weights file that `source` means; fetches it if it is a name."""
     path = Path(source).expanduser()
     if path.is_dir():
-        if (path / WEIGHTS).is_file():
-            return path / WEIGHTS
+        for file in (WEIGHTS, OLDER_WEIGHTS):
+            if (path / file).is_file():
+                return path / file
         if is_lora_folder(path):
             raise CheckpointError(f"{path}: these are adapters: merge them first (`motionformer convert`).")
-        raise CheckpointError(f"{path}: a folder of weights holds {CONFIG} and {WEIGHTS}; this one does not.")
+        raise CheckpointError(
+            f"{path}: a folder of weights holds {CONFIG} and {WEIGHTS} (or {OLDER_WEIGHTS}); this one does not."
+        )
     if path.exists():
         return path
     name = str(source)
@@ -197,9 +201,15 @@ def find_weights(source: str | Path) -> Path:
             f"Released weights: {', '.join(RELEASED)}."
         )
     if is_hub_name(name):
-        found = fetch_from_hub(name, WEIGHTS, CONFIG)
-        with suppress(EntryNotFoundError):  # absent where the training videos are not known
-            hf_hub_download(name, TRAINING_DATA)
+        try:
+            found = fetch_from_hub(name, WEIGHTS, CONFIG)
+        except DownloadError as error:
+            if not isinstance(error.__cause__, EntryNotFoundError):
+                raise
+            found = fetch_from_hub(name, OLDER_WEIGHTS, CONFIG)
+        for file in (TRAINING_DATA, *PROCESSORS):
+            with suppress(EntryNotFoundError, OSError):  # our models may have the first, other families the others
+                hf_hub_download(name, file)
         return found
     raise UnknownModelError(
         f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}; with the "
@@ -227,9 +237,9 @@ def short_name(source: str | Path) -> str:
 
 
 def is_video_model(checkpoint: Checkpoint) -> bool:
-    """Whether these are the authors' weights or ours; timm's `config.json` has an architecture too, by name."""
+    """Whether these are weights of the authors, of ours or of a family; timm's `architecture` is a name."""
     described = not isinstance(checkpoint.cfg.get("architecture", ""), str)
-    return described or is_released_layout(checkpoint.tensors)
+    return described or is_family(checkpoint.cfg) or is_released_layout(checkpoint.tensors)
 
 
 def is_hub_name(source: str | Path) -> bool:
@@ -266,26 +276,46 @@ def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
 
 
 def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
-    """Whose weights these are: ours (with `config.json` beside them) or the authors'."""
+    """Whose weights these are: the authors', or by the `config.json` beside them another family's or ours."""
     tensors = checkpoint.tensors
     if is_released_layout(tensors):
         return convert_released(tensors, checkpoint.cfg, num_heads)
+    if is_family(checkpoint.cfg):
+        config, tensors, dropped, notes = convert_family(checkpoint)
+        _check_heads(config, num_heads)
+        return config, tensors, dropped, notes
     if is_video_model(checkpoint):
         config = _read_architecture(checkpoint)
-        if num_heads not in (None, config.num_heads):
-            raise CheckpointError(
-                f"by {CONFIG} the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it is for "
-                "released files that do not have it."
-            )
+        _check_heads(config, num_heads)
         return config, {name.replace(".attend.", ".kernel."): value for name, value in tensors.items()}, {}, []
+    family = guess_family(tensors)
+    if family is not None:
+        raise CheckpointError(
+            f"these are the tensors of {family}, but no {CONFIG} beside them says so: put the one that was published "
+            "with them there."
+        )
     if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
         raise CheckpointError(
             "these are image weights: initialise a video model from them with from_image_weights(...), or with "
             "--from-image (convert, davis, track)."
         )
-    raise CheckpointError(
-        f"neither a released video model (no 'temp_embed' or 'st_embed') nor one of ours (no {CONFIG} beside it)."
+    by = (
+        f"its model_type is {checkpoint.cfg['model_type']!r}"
+        if "model_type" in checkpoint.cfg
+        else f"no {CONFIG} beside it"
     )
+    titles = ", ".join(one.title for one in FAMILIES.values())
+    raise CheckpointError(
+        f"neither a released video model (no 'temp_embed' or 'st_embed'), nor one of ours, nor of {titles} ({by})."
+    )
+
+
+def _check_heads(config: ModelConfig, num_heads: int | None) -> None:
+    if num_heads not in (None, config.num_heads):
+        raise CheckpointError(
+            f"by {CONFIG} the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it is for "
+            "released files that do not have it."
+        )
 
 
 def _read_architecture(checkpoint: Checkpoint) -> ModelConfig:
