@@ -30,6 +30,8 @@ an interrupted run. `key=value` changes any key of the recipe.
 
     motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train lora:8
 
+    motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train adapter
+
     motionformer finetune train.csv --init-from k400_motionformer_224_16x4 --train head --epochs 10 optimiser.lr=1e-3
 
     motionformer finetune videos/ --attention joint --seed 1 --output runs/joint-1 --plan

@@ -164,9 +164,7 @@ def _choose_layers(which: Which, config: ModelConfig) -> _Choice:
         return _choose_blocks(which, config.depth)
     there = adapted_blocks(config)
     if not there:
-        raise TraceError(
-            f"layer {which}: the model has no adapters (`finetune --train adapter` makes a model of them)."
-        )
+        raise TraceError(f"layer {which}: the model has no adapters; `finetune --train adapter` makes one that has.")
     if number not in ("", *map(str, there)):
         known = ", ".join(f"adapter:{block}" for block in there)
         raise TraceError(f"layer {which}: there is no adapter behind block {number!r}; there are {known}.")
@@ -174,9 +172,8 @@ def _choose_layers(which: Which, config: ModelConfig) -> _Choice:
 
 
 def _choose_blocks(which: Which, depth: int) -> _Choice:
-    return (
-        _Choice((depth - 1,), False) if which == "last" else _choose(which, depth, "layer", "last, all, mean, adapter")
-    )
+    words = "last, all, mean, adapter"
+    return _Choice((depth - 1,), False) if which == "last" else _choose(which, depth, "layer", words)
 
 
 def _choose_heads(which: Which, num_heads: int) -> _Choice:
@@ -305,12 +302,12 @@ class _LayerAttention:
 
     steps: list[Float[Tensor, "h n n"]]
     """The weights of each step, in order."""
-    adapter: Float[Tensor, "h n n"] | None = None
+    adapter: Float[Tensor, "k n n"] | None = None
     """Of the adapter behind it."""
     gate: float = 0.0
     """Mean size of the gate that lets the adapter through."""
 
-    def adapter_row(self, token: int) -> Float[Tensor, "h n"]:
+    def adapter_row(self, token: int) -> Float[Tensor, "k n"]:
         """The weights of `token` in the adapter."""
         assert self.adapter is not None, "chosen among the blocks that have one"
         return self.adapter[:, token]
@@ -355,7 +352,7 @@ def walk_layers(
                 yield number, _LayerAttention(steps)
             else:
                 added = adapter.attn.attention_map(records["adapter.attn"])
-                yield number, _LayerAttention(steps, added, float(adapter.gate.abs().mean()))
+                yield number, _LayerAttention(steps, added, float(adapter.gate.detach().abs().mean()))
 
 
 def _run_recorded(
