@@ -1,4 +1,4 @@
-"""Attention adapters: the identity at the start; saved, traced and counted with the model; only they and the head learn"""
+"""Attention adapters: the identity at the start; saved, traced and counted; only they and the head learn."""
 
 import json
 from dataclasses import replace

@@ -4,6 +4,7 @@ from motionformer.deprecation import deprecated_names
 from motionformer.models.adapter import AttentionAdapter
 from motionformer.models.config import AdapterConfig, InputSpec, KernelConfig, ModelConfig
 from motionformer.models.motionformer import Motionformer
+from motionformer.models.synchformer import SoundConfig, Synchformer
 from motionformer.models.variants import VARIANTS, create_model, list_models, model_config
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "KernelConfig",
     "ModelConfig",
     "Motionformer",
+    "SoundConfig",
+    "Synchformer",
     "create_model",
     "list_models",
     "model_config",

@@ -17,7 +17,7 @@ from motionformer.deprecation import warn_deprecated
 from motionformer.models.adapter import AttentionAdapter, adapted_blocks, describe_adapters
 from motionformer.models.block import Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
-from motionformer.models.head import READOUTS, build_head
+from motionformer.models.head import build_head, build_readout
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
 
@@ -65,15 +65,13 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         for number in adapted_blocks(config):
             self.blocks[number].adapter = AttentionAdapter(config)
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        if config.readout not in READOUTS:
-            raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
-        self.readout = READOUTS[config.readout](config.num_prefix_tokens)
+        self.readout = build_readout(config)
         self.head = build_head(config)
         self.dropout = nn.Dropout(config.dropout)
         _initialise(self)
 
-    def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b k"] | dict[str, Tensor]:
-        """Logits of the clip; for several heads, by name."""
+    def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b *f k"] | dict[str, Tensor]:
+        """Logits of the clip; for several heads, by name; features where there are no classes."""
         return self.head(self.readout(self.forward_features(clip), self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
     def forward_features(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
@@ -106,6 +104,35 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         """Deprecated: `forward_features`, and the grid of the patch tokens."""
         warn_deprecated("`Motionformer.features`", "`forward_features`, and `tokens.grid` for the grid")
         return self.forward_features(clip), self.tokens.grid(clip)
+
+    def sync_features(
+        self, segments: Float[Tensor, "b s t 3 H W"], batch_size: int | None = None
+    ) -> Float[Tensor, "b s f c"]:
+        """Features of the segments of videos, laid out as audio-visual models take and give them.
+
+        Args:
+            segments: normalised; of every video s segments of t frames.
+            batch_size: segments per forward pass [default: all at once].
+
+        Returns:
+            A vector per token frame: a video's features are `flatten(1, 2)` of them.
+
+        Raises:
+            ValueError: the model has no readout of `frames`.
+
+        Example:
+            >>> model = create_model("divided-tiny", num_classes=0, readout="frames")
+            >>> model.sync_features(torch.randn(1, 5, 8, 3, 48, 48)).shape
+            torch.Size([1, 5, 4, 96])
+        """
+        if self.config.readout != "frames":
+            raise ValueError(
+                f"this model's readout is {self.config.readout!r}; sync features are of one of 'frames', as "
+                "load_model('synchformer') has."
+            )
+        clips = segments.flatten(0, 1).transpose(1, 2)
+        parts = [self(part) for part in clips.split(batch_size or max(1, len(clips)))]
+        return torch.cat(parts).unflatten(0, segments.shape[:2])  # type: ignore[no-any-return]
 
     def reset_classifier(self, num_classes: int | dict[str, int], labels: Sequence[str] | None = None) -> None:
         """Replace the classifier by a newly initialised one; all other weights stay.

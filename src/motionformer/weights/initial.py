@@ -40,7 +40,7 @@ def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
     same_head = config.num_classes == model.config.num_classes and config.scoring == model.config.scoring
     left_out: list[str] = [] if model.config.hidden_head else ["head.hidden."]
     left_out += [] if same_labels and same_head else PER_CLASS
-    left_out += [] if config.readout == model.config.readout else ["head."]
+    left_out += [] if config.readout == model.config.readout else ["head.", "readout."]
     for name in [name for name in tensors if name.startswith(tuple(left_out))]:
         del tensors[name]
         report.dropped[name] = "the model has another head"

@@ -20,6 +20,7 @@ from motionformer.models.config import ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
 from motionformer.models.variants import VARIANTS, adapt_config
+from motionformer.weights import synchformer
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
 from motionformer.weights.families import FAMILIES, PROCESSORS, convert_family, guess_family, is_family
@@ -50,7 +51,8 @@ def load_model(
 
     Args:
         source: a folder made by `save_pretrained`, a folder of LoRA adapters (they are merged), a released `.pyth`
-            file, a name of `list_weights` (released files are downloaded once), or `user/name` on the Hugging Face hub.
+            file, a file of Synchformer (its visual half; `load_synchformer` reads all of it), a name of `list_weights`
+            (released files are downloaded once), or `user/name` on the Hugging Face hub.
         num_classes: other classes; the classifier is then newly initialised [default: the weights'].
         frames: frames per clip; position embeddings are interpolated [default: the weights'].
         size: height and width of a clip, or one number for both; likewise [default: the weights'].
@@ -84,7 +86,7 @@ def load_model(
 
 
 def list_weights(filter: str = "*") -> list[str]:
-    """Names of weights that `load_model` takes: those that come with the package, then the authors' released files.
+    """Names of weights that `load_model` takes: those of the package, the authors' released files, Synchformer.
 
     Args:
         filter: a shell pattern.
@@ -96,7 +98,7 @@ def list_weights(filter: str = "*") -> list[str]:
         >>> list_weights("k600*")
         ['k600_motionformer_224_16x4', 'k600_motionformer_224_32x3', 'k600_motionformer_336_16x8']
     """
-    return match_names([*SHIPPED, *RELEASED], filter)
+    return match_names([*SHIPPED, *RELEASED, synchformer.SYNCHFORMER], filter)
 
 
 def load_model_with_report(
@@ -148,6 +150,11 @@ def load_model_with_report(
     may_reset: tuple[str, ...] = (".kernel.projection",)
     if wanted.num_classes != config.num_classes:
         may_reset += PER_CLASS
+    if wanted.readout != config.readout:
+        may_reset += ("readout.",)
+        kept = {name: value for name, value in tensors.items() if not name.startswith("readout.")}
+        report.dropped |= dict.fromkeys(tensors.keys() - kept.keys(), "the model has another readout")
+        tensors = kept
     model = Motionformer(wanted)
     fit_tensors(model, tensors, table, report, may_reset=may_reset)
     model.training_data = _read_training_data(checkpoint)
@@ -195,6 +202,8 @@ def find_weights(source: str | Path) -> Path:
         return SHIPPED[name] / WEIGHTS
     if name in RELEASED:
         return download(RELEASED[name].filename, sha256=RELEASED[name].sha256)
+    if name == synchformer.SYNCHFORMER:
+        return synchformer.find_file(name)
     if name.lower().replace("_", "-") in VARIANTS:
         raise UnknownModelError(
             f"{name!r} is an architecture without weights: create_model({name!r}) makes a new one. "
@@ -237,9 +246,10 @@ def short_name(source: str | Path) -> str:
 
 
 def is_video_model(checkpoint: Checkpoint) -> bool:
-    """Whether these are weights of the authors, of ours or of a family; timm's `architecture` is a name."""
-    described = not isinstance(checkpoint.cfg.get("architecture", ""), str)
-    return described or is_family(checkpoint.cfg) or is_released_layout(checkpoint.tensors)
+    """Whether these are weights of a video model that is known here; timm's `architecture` is a name."""
+    described = not isinstance(checkpoint.cfg.get("architecture", ""), str) or is_family(checkpoint.cfg)
+    tensors = checkpoint.tensors
+    return described or is_released_layout(tensors) or synchformer.is_synchformer_layout(tensors)
 
 
 def is_hub_name(source: str | Path) -> bool:
@@ -280,6 +290,8 @@ def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
     tensors = checkpoint.tensors
     if is_released_layout(tensors):
         return convert_released(tensors, checkpoint.cfg, num_heads)
+    if synchformer.is_synchformer_layout(tensors):
+        return synchformer.convert_visual(tensors, num_heads)
     if is_family(checkpoint.cfg):
         config, tensors, dropped, notes = convert_family(checkpoint)
         _check_heads(config, num_heads)

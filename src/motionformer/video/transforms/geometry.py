@@ -1,8 +1,9 @@
 """Where a clip's pixels come from: resizing that keeps the shape of the picture, crops, erasing, mirroring.
 
-Resizing is bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels are averaged and not skipped,
-so a 1080p file gives the clip that a 256-pixel copy of it would (docs/video.md). Class names tell what mirroring
-does to a label: two names that differ by left and right (or by clockwise and counter-clockwise) are twins.
+Resizing is bilinear (bicubic for models that were trained so) with antialiasing. Enlarging, that changes nothing;
+shrinking, pixels are averaged and not skipped, so a 1080p file gives the clip that a 256-pixel copy of it would
+(docs/video.md). Class names tell what mirroring does to a label: two names that differ by left and right (or by
+clockwise and counter-clockwise) are twins.
 """
 
 import math
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Generator, Tensor
 
+from motionformer.video.spec import Interpolation
 from motionformer.video.transforms.base import Label, Transform
 
 Size = tuple[int, int]
@@ -29,14 +31,18 @@ class ShortSideResize(Transform):
 
     Args:
         released: sizes and pixels as in the release: bytes become floats, no antialiasing.
+        interpolation: otherwise.
     """
 
     size: int | Size
     released: bool = field(default=False, kw_only=True)
+    interpolation: Interpolation = field(default="bilinear", kw_only=True)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         have, want = (clip.shape[2], clip.shape[3]), _as_pair(self.size)
-        return _resize_to_floats(clip, released_cover(have, want)) if self.released else resize(clip, cover(have, want))
+        if self.released:
+            return _resize_to_floats(clip, released_cover(have, want))
+        return resize(clip, cover(have, want), self.interpolation)
 
 
 @dataclass(eq=False)
@@ -80,12 +86,14 @@ class ShortSideJitter(Transform):
         return round(self.low + (self.high - self.low) * draw)
 
 
-def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
+def resize(
+    clip: Num[Tensor, "3 t H W"], size: Size, interpolation: Interpolation = "bilinear"
+) -> Num[Tensor, "3 t h w"]:
     """The clip at another height and width. Interleaved bytes are resized as bytes, much faster than floats."""
     if tuple(clip.shape[2:]) == size:
         return clip
     frames = clip.transpose(0, 1)
-    return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=True).transpose(0, 1)
+    return F.interpolate(frames, size=size, mode=interpolation, align_corners=False, antialias=True).transpose(0, 1)
 
 
 def _resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c t H W"]:
