@@ -31,8 +31,8 @@ class AttentionAdapter(nn.Module):
 
     Example:
         >>> model = create_model("joint-tiny", adapter=AdapterConfig("trajectory", every=2))
-        >>> [name for name, _ in model.blocks[1].adapter.named_children()]
-        ['norm', 'down', 'attn', 'up']
+        >>> model.blocks[1].adapter.attn.num_heads
+        1
     """
 
     def __init__(self, config: ModelConfig) -> None:

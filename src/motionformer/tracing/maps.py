@@ -88,7 +88,7 @@ def _rollout(model: Motionformer, question: Question) -> tuple[list[Shown], str 
         raise TraceError(
             "rollout multiplies layers of averaged heads: it takes --head mean, and --layer last, all or a number."
         )
-    layers = _choose_blocks(question.layer, model.config.depth)
+    layers = _choose_layers(question.layer, model.config.depth)
     rows = _rollout_rows(model, question.clip, question.token or 0, layers.numbers)
     named = zip(layers.names, rows, strict=True)
     return [(name, "mean", _split(model, question, row)) for name, row in named], None
@@ -98,7 +98,7 @@ def _class_evidence(model: Motionformer, question: Question) -> tuple[list[Shown
     """Grad-CAM of a class."""
     if question.head != "mean":
         raise TraceError("Grad-CAM is computed from tokens, which have no heads: leave --head out.")
-    layers = _choose_blocks(question.layer, model.config.depth)
+    layers = _choose_layers(question.layer, model.config.depth)
     label = _find_label(model, question.clip, question.label)
     rows = torch.stack([_grad_cam(model, question.clip, number, label) for number in layers.numbers])
     name = _label_name(model.config, label)
@@ -117,7 +117,7 @@ KINDS: dict[str, _Kind] = {
 
 
 def _attention(model: Motionformer, question: Question, token: int) -> list[Shown]:
-    layers = _choose_layers(question.layer, model.config)
+    layers = _choose_attention(question.layer, model.config)
     heads = _choose_heads(question.head, layers.num_heads or model.config.num_heads)
     walked = walk_layers(model, question.clip, layers.numbers)
     rows = torch.stack([layer.adapter_row(token) if layers.num_heads else layer.row(token) for _, layer in walked])
@@ -157,11 +157,11 @@ class _Choice:
         return [rows.mean(dim=0)] if self.is_mean else list(rows)
 
 
-def _choose_layers(which: Which, config: ModelConfig) -> _Choice:
+def _choose_attention(which: Which, config: ModelConfig) -> _Choice:
     """Blocks, or `adapter` (the last one) and `adapter:N` (that behind block N)."""
     what, _, number = str(which).partition(":")
     if what != "adapter":
-        return _choose_blocks(which, config.depth)
+        return _choose_layers(which, config.depth)
     there = adapted_blocks(config)
     if not there:
         raise TraceError(f"layer {which}: the model has no adapters; `finetune --train adapter` makes one that has.")
@@ -171,9 +171,8 @@ def _choose_layers(which: Which, config: ModelConfig) -> _Choice:
     return _Choice((int(number) if number else there[-1],), False, adapter_width(config)[1])
 
 
-def _choose_blocks(which: Which, depth: int) -> _Choice:
-    words = "last, all, mean, adapter"
-    return _Choice((depth - 1,), False) if which == "last" else _choose(which, depth, "layer", words)
+def _choose_layers(which: Which, depth: int) -> _Choice:
+    return _Choice((depth - 1,), False) if which == "last" else _choose(which, depth, "layer", "last, all, mean")
 
 
 def _choose_heads(which: Which, num_heads: int) -> _Choice:
