@@ -18,6 +18,7 @@ from motionformer.models.adapter import AttentionAdapter, adapted_blocks, descri
 from motionformer.models.block import Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
 from motionformer.models.head import build_head, build_readout
+from motionformer.models.hub import describe_for_hub, remove_hub_files, write_hub_files
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
 
@@ -165,26 +166,33 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         x = torch.cat((prefix.expand(x.shape[0], -1, -1), x), dim=1)
         return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
-    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+    def save_pretrained(self, save_directory: str | Path, *, hf: bool = False, **options: Any) -> str | None:
         """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub.
 
         Args:
             save_directory: folder; made where it does not exist.
+            hf: also what Hugging Face `transformers` needs to load it (`motionformer.hf`): further keys of
+                `config.json`, the processor, and a file with one import for `trust_remote_code`.
             options: of `huggingface_hub.ModelHubMixin.save_pretrained`.
 
         Raises:
-            ValueError: layers are wrapped or quantised, so that no model could be loaded from the weights.
+            ValueError: layers are wrapped or quantised, so that no model could be loaded from the weights; or, with
+                `hf`, a model with several heads or none.
 
         Example:
             >>> create_model("motionformer-tiny").save_pretrained("model")  # doctest: +SKIP
         """
         self._check_plain()
+        described = {**self._as_json(), **(describe_for_hub(self.config) if hf else {})}
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRAINING_DATA).unlink(missing_ok=True)  # of another model that was here
+        remove_hub_files(folder)
         if self.training_data is not None:
             self.training_data.save(folder)
-        return super().save_pretrained(save_directory, **{"config": self._as_json(), **options})
+        if hf:
+            write_hub_files(folder, self.config)
+        return super().save_pretrained(save_directory, **{"config": described, **options})
 
     def _check_plain(self) -> None:
         """Weights of wrapped layers would be written under names, or in kinds, that no model can be loaded from."""
