@@ -52,7 +52,7 @@ def test_a_piece_that_begins_in_the_last_frame_is_reported(tmp_path: Path, make_
     with pytest.raises(VideoError, match=r"begins at 1\.95 s"):
         raw_reader(MiddleSegments(4)).read_labelled(Record(path, start=1.95, end=2.0))
     for start in (1.9, 1.9 + 1e-9):
-        assert look_at(path, Record(path, start=start)).reasons == ("1 frames, fewer than 16",)
+        assert look_at(path, Record(path, start=start)).reasons == ("1 frame, fewer than 16",)
 
 
 def test_pieces_of_a_variable_rate_are_found_by_time(tmp_path: Path, make_video) -> None:
