@@ -84,6 +84,7 @@ def _describe(
     """All that is shown of a model, in plain values."""
     from dataclasses import replace
 
+    from motionformer.models.adapter import describe_adapters
     from motionformer.models.costs import measure, released_parameters
     from motionformer.models.variants import adapt_config
     from motionformer.weights.families import FAMILIES
@@ -107,6 +108,7 @@ def _describe(
         "family": family or "Motionformer",
         "attention": config.attention,
         "kernel": config.kernel.kind,
+        "adapters": describe_adapters(config) if config.adapter.attention else None,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
         "protocol": config.input.protocol,
         "grid": list(config.grid),
@@ -165,6 +167,7 @@ def _print_report(report: dict[str, Any]) -> None:
     facts = [
         *([] if report["family"] == "Motionformer" else [("family", report["family"])]),
         ("attention", f"{report['attention']}, {report['kernel']}"),
+        *([("adapters", report["adapters"])] if report["adapters"] else []),
         ("clip", f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}"),
         ("sampling", _SAMPLING[report["protocol"]]),
         ("tokens", f"{report['tokens']:,} ({show_count(grid[0], 'frame')} of {grid[1]} × {grid[2]}{prefix})"),

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from motionformer.errors import MotionformerError
+from motionformer.models.adapter import AttentionAdapter, adapted_blocks
 from motionformer.models.block import MLP, StochasticDepth
 from motionformer.models.config import ModelConfig
 from motionformer.models.head import READOUTS, build_readout
@@ -107,14 +108,16 @@ def paper_macs(config: ModelConfig) -> float:
     embed = n * 3 * config.tubelet * config.patch**2 * c
     with torch.device("meta"):
         parts = list(build_block(config, 0.0).children())
+        adapters = [AttentionAdapter(config) for _ in adapted_blocks(config)]
     try:
         block = sum(_part(part, f, s, config) for part in parts) + _as_printed(config, n, f)
+        added = sum(adapter.macs(f, s, config.num_prefix_tokens) for adapter in adapters)
     except NotImplementedError as error:
         raise MotionformerError(f"the cost of attention {config.attention!r} is not known: {error}") from error
     with torch.device("meta"):
         readout = build_readout(config)
     last = 0 if readout.has_norm else _norm(tokens, c)
-    return embed + config.depth * block + last + readout.macs(config) + _head(config)
+    return embed + config.depth * block + added + last + readout.macs(config) + _head(config)
 
 
 def released_parameters(config: ModelConfig) -> dict[str, int]:

@@ -27,7 +27,7 @@ from motionformer.weights.fit import LoadReport, fit_tensors
 from motionformer.weights.load import find_weights
 
 Inflation = Literal["central", "average"]
-_NEW = (".time_attn.", ".norm_time.", "positions.time", "head.")
+_NEW = (".adapter.", ".time_attn.", ".norm_time.", "positions.time", "head.")
 """Newly initialised, as is all that a scheme has beside the projections `qkv` and `proj`."""
 _SCHEMES_OWN = re.compile(r"blocks\.\d+\.attn\.(?!qkv\.|proj\.)")
 

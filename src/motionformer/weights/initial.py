@@ -47,7 +47,13 @@ def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
         report.dropped[name] = "the model has another head"
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
-    may_reset = ["head.", "readout."] if "norm.weight" in tensors else ["head.", "readout.", "norm."]
-    fit_tensors(model, tensors, table, report, may_reset=(*may_reset, ".kernel.projection"))
+    may_reset = (
+        "head.",
+        "readout.",
+        ".adapter.",
+        ".kernel.projection",
+        *(() if "norm.weight" in tensors else ("norm.",)),
+    )
+    fit_tensors(model, tensors, table, report, may_reset=may_reset)
     model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(init_from),))
     return report
