@@ -217,5 +217,5 @@ print(trace(model, frames, what="gradcam", layer=0).scheme)
     )
     *refused, shown = out.splitlines()
     assert len(refused) == 3
-    assert all("'mine' defines no maps; trajectory, joint, divided, searching attention does" in x for x in refused)
+    assert all("'mine' defines no maps; trajectory, joint, divided, space, searching attention does" in x for x in refused)
     assert shown == "mine"

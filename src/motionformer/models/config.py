@@ -13,7 +13,7 @@ from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
-ReadoutKind = Literal["class", "motion"]
+ReadoutKind = Literal["class", "concat", "motion"]
 ScoringKind = Literal["softmax", "sigmoid"]
 RENAMED = {"attend": "kernel"}
 """Keys of a configuration of 0.1, which are still read, and their names now."""
@@ -82,7 +82,8 @@ class ModelConfig:
             (embeddings are interpolated to the clip).
         position_frames: likewise, frames.
         num_classes: a number, 0 for features only, or several heads by name: `{"verb": 97, "noun": 300}`.
-        readout: what the head sees: the class token, or with it the moments of motion (`MotionReadout`).
+        readout: what the head sees: the class token, vectors of all frames side by side (`ConcatReadout`), or with
+            the class token the moments of motion (`MotionReadout`).
         hidden_head: whether there is a hidden layer before the classifier.
         head_activation: its activation.
         scoring: what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`).

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from motionformer.attention import SCHEMES
 from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
 from motionformer.models.tokens import Grid
 
@@ -16,20 +17,49 @@ _GAIN = 10.0
 
 
 class ClassReadout(nn.Module):
-    """The class token (method.md §2); without one, the mean of the patch tokens."""
+    """The class token (method.md §2), or the mean of the frames' class tokens; without any, the mean of all patches.
 
-    width = 1
-    """Vectors of the model's width that come out."""
+    Args:
+        num_prefix_tokens: class token and registers.
+        per_frame: whether the prefix tokens are those of each frame, in order (space-only attention).
+    """
 
-    def __init__(self, num_prefix_tokens: int) -> None:
+    def __init__(self, num_prefix_tokens: int, per_frame: bool = False) -> None:
         super().__init__()
         self.num_prefix_tokens = num_prefix_tokens
+        self.per_frame = per_frame
+
+    def width(self, dim: int, grid: Grid) -> int:
+        """Numbers that come out, of tokens of width `dim`."""
+        return dim
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+        if self.num_prefix_tokens and self.per_frame:
+            return self.frame_vectors(tokens, grid).mean(dim=1)
         return tokens[:, 0] if self.num_prefix_tokens else tokens.mean(dim=1)
 
+    def frame_vectors(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
+        """The class token of each frame; where frames have none, the mean of its patches."""
+        p = self.num_prefix_tokens
+        if p and self.per_frame:
+            return tokens[:, : p : p // grid[0]]
+        return tokens[:, p:].unflatten(1, (grid[0], -1)).mean(dim=2)
 
-class MotionReadout(nn.Module):
+
+class ConcatReadout(ClassReadout):
+    """The vectors of all frames side by side: a linear head sees the order of the frames.
+
+    It takes clips of the number of frames that it was made for.
+    """
+
+    def width(self, dim: int, grid: Grid) -> int:
+        return dim * grid[0]
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]}*c"]:
+        return self.frame_vectors(tokens, grid).flatten(1)
+
+
+class MotionReadout(ClassReadout):
     """The class token, and of every channel the moments time × row and time × column over the patch tokens.
 
     Of a channel that answers to hands, time × column is positive where a hand goes right, negative where it goes left,
@@ -37,25 +67,32 @@ class MotionReadout(nn.Module):
     can tell a swipe's direction at once, where a class token must first learn to relate positions to time.
     """
 
-    width = 3
-
-    def __init__(self, num_prefix_tokens: int) -> None:
-        super().__init__()
-        self.first = ClassReadout(num_prefix_tokens)
+    def width(self, dim: int, grid: Grid) -> int:
+        return 3 * dim
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b 3*c"]:
         weights = _motion_weights(grid).to(tokens)
-        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.first.num_prefix_tokens :])
-        return torch.cat((self.first(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
+        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.num_prefix_tokens :])
+        return torch.cat((super().forward(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-Readout = ClassReadout | MotionReadout
-READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout}
+READOUTS: dict[ReadoutKind, type[ClassReadout]] = {
+    "class": ClassReadout,
+    "concat": ConcatReadout,
+    "motion": MotionReadout,
+}
+
+
+def build_readout(config: ModelConfig) -> ClassReadout:
+    """Tokens → what the head sees."""
+    if config.readout not in READOUTS:
+        raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
+    return READOUTS[config.readout](config.num_prefix_tokens, SCHEMES[config.attention].prefix_per_frame)
 
 
 def build_head(config: ModelConfig) -> nn.Module:
     """Readout → logits, for one head or several."""
-    width = READOUTS[config.readout].width * config.dim
+    width = build_readout(config).width(config.dim, config.grid)
     hidden = _HiddenLayer(width, config.dim, config.head_activation) if config.hidden_head else nn.Identity()
     features = config.dim if config.hidden_head else width
     if isinstance(config.num_classes, dict):

@@ -16,7 +16,7 @@ from motionformer.attention import SCHEMES
 from motionformer.deprecation import warn_deprecated
 from motionformer.models.block import EPS, Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
-from motionformer.models.head import READOUTS, build_head
+from motionformer.models.head import build_head, build_readout
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
 
@@ -62,9 +62,7 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
         self.norm = nn.LayerNorm(config.dim, eps=EPS)
-        if config.readout not in READOUTS:
-            raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
-        self.readout = READOUTS[config.readout](config.num_prefix_tokens)
+        self.readout = build_readout(config)
         self.head = build_head(config)
         self.dropout = nn.Dropout(config.dropout)
         _initialise(self)
