@@ -93,16 +93,18 @@ class ClipReader:
         """Tensors that `clips` makes of every clip."""
         return max(1, len(self.transforms))
 
-    def read(self, video: str | PathLike[str] | Record, generator: Generator | None = None) -> Views:
-        """The clips of a file, a folder of frames, or the piece of one that a record names.
+    def read(self, video: str | PathLike[str] | Record | Video, generator: Generator | None = None) -> Views:
+        """The clips of a file, a folder of frames, the piece of one that a record names, or an open video.
 
         Args:
-            video: a path or a record.
+            video: a path, a record, or a video that is open already.
             generator: for samplers that draw at random.
 
         Raises:
             VideoError: it cannot be read.
         """
+        if isinstance(video, Video):
+            return self._read(video, Record(video.path), generator)
         record = video if isinstance(video, Record) else Record(Path(video))
         with open_video(
             record.path,
@@ -111,13 +113,6 @@ class ClipReader:
             square_pixels=self.square_pixels,
         ) as opened:
             return retry_if_frame_count_changed(opened, lambda: self._read(opened, record, generator))
-
-    def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float, generator: Generator | None = None) -> Views:
-        """The clips of frames in memory, at `fps` frames per second."""
-        clock = Clock(len(frames), fps)
-        chosen = as_views(self.sampler(clock, generator))
-        wanted = _distinct(chosen)
-        return _views(self.resize(frames[wanted]), wanted, chosen, clock, ReadFacts.of(chosen))
 
     def clips(self, views: Views, device: torch.device | None = None) -> Iterator[Tensor]:
         """What the model takes, clip by clip, each in all crops; bytes travel to the device, not floats."""

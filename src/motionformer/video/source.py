@@ -195,8 +195,9 @@ class Video(ABC):
 
     path: Path
     metadata: VideoMetadata
-    damaged: bool = False
-    """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` finds where)."""
+    damaged: bool | None = False
+    """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` finds where); None
+    where it does not report any."""
 
     def __len__(self) -> int:
         return self.metadata.num_frames
