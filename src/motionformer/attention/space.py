@@ -1,7 +1,5 @@
 """Space-only attention: every frame by itself, as an image transformer sees it (method.md §3)."""
 
-from typing import Any
-
 import torch
 from einops import rearrange
 from jaxtyping import Float
@@ -63,8 +61,8 @@ class SpaceAttention(AttentionScheme):
         tokens = torch.cat((order[:, :own].flatten(), order[:, own:].flatten()))
         return whole.flatten(3).flatten(1, 2)[:, tokens][:, :, tokens]
 
-    def _by_frame(self, per_token: Any, frames: int) -> Tensor:
+    def _by_frame(self, per_token: Tensor, frames: int) -> Tensor:
         """`[b h n d]` as `[b·f h n/f d]`: of each frame its prefix tokens, then its patches."""
         p = self.num_prefix_tokens
-        parts = [rearrange(one, "b h (f k) d -> (b f) h k d", f=frames) for one in per_token.split((p, per_token.shape[2] - p), 2)]
-        return torch.cat(parts, dim=2)
+        parts = per_token[:, :, :p], per_token[:, :, p:]
+        return torch.cat([rearrange(part, "b h (f k) d -> (b f) h k d", f=frames) for part in parts], dim=2)

@@ -220,6 +220,7 @@ def read_plain_list(
             end=row.optional_number("end"),
             source=file,
             line=row.line,
+            group=row.cells.get("group", ""),
         )
         for row in rows
     )

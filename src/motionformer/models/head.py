@@ -4,6 +4,7 @@ Logits always: softmax happens once, where views are averaged.
 """
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -29,6 +30,11 @@ class ClassReadout(nn.Module):
         self.num_prefix_tokens = num_prefix_tokens
         self.per_frame = per_frame
 
+    @classmethod
+    def of(cls, config: ModelConfig) -> "ClassReadout":
+        """For the tokens of such a model."""
+        return cls(config.num_prefix_tokens, SCHEMES[config.attention].prefix_per_frame)
+
     def width(self, dim: int, grid: Grid) -> int:
         """Numbers that come out, of tokens of width `dim`."""
         return dim
@@ -43,7 +49,8 @@ class ClassReadout(nn.Module):
         p = self.num_prefix_tokens
         if p and self.per_frame:
             return tokens[:, : p : p // grid[0]]
-        return tokens[:, p:].unflatten(1, (grid[0], -1)).mean(dim=2)
+        frames: Tensor = rearrange(tokens[:, p:], "b (f s) c -> b f s c", f=grid[0])
+        return frames.mean(dim=2)
 
 
 class ConcatReadout(ClassReadout):
@@ -83,11 +90,15 @@ READOUTS: dict[ReadoutKind, type[ClassReadout]] = {
 }
 
 
+POOLED: tuple[ReadoutKind, ...] = ("class", "concat", "motion")
+"""Readouts without parameters."""
+
+
 def build_readout(config: ModelConfig) -> ClassReadout:
     """Tokens → what the head sees."""
     if config.readout not in READOUTS:
         raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
-    return READOUTS[config.readout](config.num_prefix_tokens, SCHEMES[config.attention].prefix_per_frame)
+    return READOUTS[config.readout].of(config)
 
 
 def build_head(config: ModelConfig) -> nn.Module:
