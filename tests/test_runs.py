@@ -50,8 +50,7 @@ def test_what_fails_half_way_leaves_the_older_file_and_nothing_else(tmp_path: Pa
 
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     odd = "caf\udce9 é.mp4"
-    with atomic_write(tmp_path / "a.csv") as stream:
-        write_csv(stream, [["path", "frames"], [odd, 3]])
+    write_csv(tmp_path / "a.csv", [["path", "frames"], [odd, 3]])
     assert (tmp_path / "a.csv").read_bytes() == b"path,frames\ncaf\xe9 \xc3\xa9.mp4,3\n"
     text = valid_json(json.dumps([odd], ensure_ascii=False))
     assert text.encode() == b'["caf\\udce9 \xc3\xa9.mp4"]'

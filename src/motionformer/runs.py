@@ -6,6 +6,7 @@ Every job that resumes uses these: `train`, `evaluate`, `predict`, `features`, t
 import base64
 import csv
 import hashlib
+import io
 import json
 import logging
 import os
@@ -229,14 +230,11 @@ def check_output(file: Path) -> None:
         raise OutputError(f"{file}: may not be written (see the permissions); choose another output.")
 
 
-def write_csv(stream: IO[bytes], rows: Iterable[Iterable[object]]) -> None:
-    """File names that are no UTF-8 are written as they are on the disk."""
-
-    class Encoded:
-        def write(self, text: str) -> int:
-            return stream.write(text.encode("utf-8", "surrogateescape"))
-
-    csv.writer(Encoded(), lineterminator="\n").writerows(rows)
+def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
+    """All rows or nothing. File names that are no UTF-8 are written as they are on the disk."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_atomically(file, text.getvalue().encode("utf-8", "surrogateescape"))
 
 
 def valid_json(text: str) -> str:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.cli.data import _parse_size
-from motionformer.data.shards import read_shard_index
+from motionformer.data.shards import _read_shard_index
 from motionformer.errors import OutputError
 from tests.video.numbered import write_video
 
@@ -127,7 +127,7 @@ def test_a_wrong_list_is_one_message(tmp_path: Path) -> None:
 def test_shard(folder: Path, tmp_path: Path) -> None:
     result = runner.invoke(app, ["data", "shard", str(folder), str(tmp_path / "out"), "--size", "3kB"])
     assert result.exit_code == 0, result.output
-    index = read_shard_index(str(tmp_path / "out"))
+    index = _read_shard_index(str(tmp_path / "out"))
     assert f"4 items in {len(index.shards)} shards" in result.output
     assert len(index.shards) > 1
     assert index.class_names == ("clap", "wave")

@@ -26,7 +26,7 @@ from motionformer.data import (
     collate_clips,
     write_shards,
 )
-from motionformer.data.shards import Shard, _assign_shards, read_shard_index
+from motionformer.data.shards import Shard, _assign_shards, _read_shard_index
 from motionformer.errors import AnnotationError, OutputError
 from motionformer.video.sample import ClipPlan
 
@@ -64,7 +64,7 @@ def test_the_same_clips_as_from_the_files(annotations: Annotations, shards: Path
 
 
 def test_layout_and_index(annotations: Annotations, shards: Path, tmp_path: Path) -> None:
-    index = read_shard_index(str(shards))
+    index = _read_shard_index(str(shards))
     assert index.class_names == annotations.class_names
     assert index.num_items == 10
     assert len(index.shards) == 5

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from motionformer import load_model
 from motionformer.data import open_dataset
+from motionformer.data.lists import write_list
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import AnnotationError, OutputError, RecipeError
 from motionformer.finetuning import FinetunePlan, finetune, plan_finetune
@@ -24,7 +25,7 @@ from motionformer.finetuning.options import (
     finetune_recipe,
 )
 from motionformer.finetuning.run import _inspect
-from motionformer.finetuning.split import _split_by_class, note_shared_files, open_splits, write_list
+from motionformer.finetuning.split import _split_by_class, note_shared_files, open_splits
 from motionformer.models.config import ModelConfig
 from motionformer.models.training_data import TrainingData
 from motionformer.models.variants import VARIANTS, create_model

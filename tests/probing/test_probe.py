@@ -1,12 +1,6 @@
 """Frozen features, heads and their choice, the model and the report."""
 
-import json
-from pathlib import Path
-
-import torch
-
-from motionformer import evaluate, load_model
-from motionformer.inference import Predictor
+from motionformer import evaluate
 from motionformer.probing import ProbeResult
 
 

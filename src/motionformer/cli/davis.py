@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motionformer.cli.options import JsonOption, TrackerOptions, with_tracker_options
-from motionformer.cli.report import plain_console, print_json, print_table, progress_bar
+from motionformer.cli.report import plain_console, print_json, print_table
 from motionformer.errors import MotionformerError
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def evaluate(
 ) -> None:
     from motionformer.experiments.davis import check_outputs, find_sequences
     from motionformer.experiments.davis import evaluate as track
+    from motionformer.logging import progress_bar
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     check_outputs(sequences, masks, overlay)
@@ -97,6 +98,7 @@ def score(
     as_json: JsonOption = False,
 ) -> None:
     from motionformer.experiments.davis import find_sequences, score_folders
+    from motionformer.logging import progress_bar
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     with progress_bar() as progress:

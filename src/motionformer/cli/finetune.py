@@ -28,6 +28,8 @@ an interrupted run. `key=value` changes any key of the recipe.
 
     motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train last:4
 
+    motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train lora:8
+
     motionformer finetune train.csv --init-from k400_motionformer_224_16x4 --train head --epochs 10 optimiser.lr=1e-3
 
     motionformer finetune videos/ --attention joint --seed 1 --output runs/joint-1 --plan
@@ -41,7 +43,10 @@ def finetune(
         str, typer.Option(help="Initial weights: a released name, a folder, image weights.", show_default="random")
     ] = "",
     train: Annotated[
-        str, typer.Option(help="Trainable parameters: all, head, last:N blocks.", show_default="see --plan")
+        str,
+        typer.Option(
+            help="Trainable parameters: all, head, last:N blocks, lora:RANK adapters.", show_default="see --plan"
+        ),
     ] = "",
     attention: Attention = None,
     readout: Annotated[
@@ -157,6 +162,8 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         intervals = run.card["results"].get("confidence", {})
         values |= {"kept": run.kept, "keep_epoch": planned.recipe.keep_epoch, "confidence": intervals}
         problems = {"failed": run.card["failed"], "notes": planned.notes}
+        if "lora" in run.card:
+            values["lora"] = {"folder": str(run.folder / "lora"), **run.card["lora"]}
         print_json({**values, **problems, "recipe": planned.recipe.to_dict()})
         return
     from motionformer.inference.metrics import show_share

@@ -145,7 +145,7 @@ Attention = Annotated[
     typer.Option(
         "--attention",
         callback=_check_registered,
-        help="Attention scheme: trajectory, joint, divided, or a registered one.",
+        help="Attention scheme: trajectory, joint, divided, timesformer, or a registered one.",
         show_default="trajectory, or the weights' own",
     ),
 ]

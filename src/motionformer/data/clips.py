@@ -142,15 +142,23 @@ class ClipReader:
         return (transform.with_label(frames, label, generator) for transform in self.transforms)
 
     def _read(self, video: Video, record: Record, generator: Generator | None) -> Views:
+        """Choose frames, and read and resize each of them once."""
         clock, piece = _sampled_piece(record, video.clock, self.sampler.protocol)
         chosen = as_views(self.sampler(clock, generator, piece))
-        wanted = _distinct(chosen)
+        wanted = sorted({i for clip in chosen for i in clip})
         step = len(wanted)
         if self._resize is not None:
             step = max(1, _BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
         parts = [self.resize(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
-        frames = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return _views(frames, wanted, chosen, clock, ReadFacts.of(chosen, video.damaged))
+        position = {i: k for k, i in enumerate(wanted)}
+        return Views(
+            frames=parts[0] if len(parts) == 1 else torch.cat(parts),
+            numbers=wanted,
+            shown=[[position[i] for i in clip] for clip in chosen],
+            times=[(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen],
+            fps=clock.fps,
+            facts=ReadFacts.of(chosen, video.damaged),
+        )
 
 
 def as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
@@ -190,13 +198,3 @@ def _crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
     if spec.crops == 1:
         return (0,) if spec.protocol == "released" and spec.sampling == "segments" else ("centre",)
     return (0, 1, 2)
-
-
-def _distinct(clips: list[list[int]]) -> list[int]:
-    return sorted({i for clip in clips for i in clip})
-
-
-def _views(frames: Tensor, wanted: list[int], chosen: list[list[int]], clock: Clock, facts: ReadFacts) -> Views:
-    position = {i: k for k, i in enumerate(wanted)}
-    times = [(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen]
-    return Views(frames, wanted, [[position[i] for i in clip] for clip in chosen], times, clock.fps, facts)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motionformer.data.record import SEPARATOR, Annotations, Label, Record
+from motionformer.data.record import SEPARATOR, Annotations, Label, Record, classes_of
 from motionformer.errors import AnnotationError
 
 
@@ -178,20 +178,20 @@ _CALLED = "class "
 _SYNONYMS = {"video": "path", "file": "path", "filename": "path", "class": "label", "label_id": "label"}
 
 
-def writable_name(name: str) -> str:
+def _writable_name(name: str) -> str:
     """A class name as a list can hold it: a bare number would be an index, so `7` is written as `class 7`."""
     return _CALLED + name if WHOLE_NUMBER.fullmatch(name) else name
 
 
 def original_name(written: str) -> str:
-    """What `writable_name` was given: `class 7` is class `7`."""
+    """What `_writable_name` was given: `class 7` is class `7`."""
     name = written.removeprefix(_CALLED)
     return name if WHOLE_NUMBER.fullmatch(name) else written
 
 
 def numbers_of(names: Sequence[str]) -> dict[str, int]:
     """The number of a class by its name; `7` and `class 7` are the same name unless both are classes."""
-    spellings: tuple[Callable[[str], str], ...] = (original_name, writable_name, str)  # the last one wins
+    spellings: tuple[Callable[[str], str], ...] = (original_name, _writable_name, str)  # the last one wins
     return {spell(name): index for spell in spellings for index, name in enumerate(names)}
 
 
@@ -226,6 +226,35 @@ def read_plain_list(
     )
     how = _how_many(records) if is_multi_label else f"a list of {len(records)} paths and labels"
     return Annotations(records, names, name or file.stem, how=how, notes=() if is_multi_label else _doubts(rows))
+
+
+def write_list(annotations: Annotations, file: Path) -> None:
+    """Write `path,label[,start,end][,group]` with absolute paths and class names, for `open_dataset`; a column
+    `labels` where videos have any number of classes. A class named by a number is written as `class 7`: a bare number
+    is an index."""
+    assert isinstance(annotations.class_names, tuple), "lists of several tasks are not written"
+    for record in annotations:
+        _check_name(record)
+    with file.open("w", newline="", encoding="utf-8") as handle:
+        rows = csv.writer(handle, lineterminator="\n")
+        has_times = any(record.start is not None or record.end is not None for record in annotations)
+        column = "labels" if annotations.is_multi_label else "label"
+        has_groups = any(record.group for record in annotations)
+        rows.writerow(["path", column, *(["start", "end"] if has_times else []), *(["group"] if has_groups else [])])
+        for record in annotations:
+            names = [_writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
+            row = [str(record.path.resolve()), SEPARATOR.join(names)]
+            times = ["" if time is None else repr(time) for time in (record.start, record.end)]
+            rows.writerow([*row, *(times if has_times else []), *([record.group] if has_groups else [])])
+
+
+def _check_name(record: Record) -> None:
+    try:
+        str(record.path.resolve()).encode()
+    except UnicodeEncodeError as error:
+        raise AnnotationError(
+            "the name is not UTF-8, which a list of videos must be: rename the file.", record.path
+        ) from error
 
 
 def _rows(file: Path) -> list[Row]:

@@ -1,11 +1,10 @@
-"""Labelled videos split into training and validation, stratified by class and grouped by file, and written as lists.
+"""Labelled videos split into training and validation, stratified by class and grouped by file.
 
 The same split for the same seed on every machine: the random key of a video depends on the seed and its own path, so a
 new video leaves the order of the others as it was. Segments of one file stay together where possible: they look alike.
 Videos of one group (`Record.group`: a person, a camera, a day) stay together always.
 """
 
-import csv
 import hashlib
 import os
 import re
@@ -18,8 +17,7 @@ from typing import Literal
 from motionformer.data import open_dataset
 from motionformer.data.fingerprints import fingerprint_records
 from motionformer.data.folders import is_frame_folder, split_folders, visible_folders
-from motionformer.data.lists import writable_name
-from motionformer.data.record import SEPARATOR, Annotations, Missing, Record, classes_of, shown_classes
+from motionformer.data.record import Annotations, Missing, Record, classes_of, shown_classes
 from motionformer.data.source import recognise
 from motionformer.errors import AnnotationError, RecipeError
 
@@ -110,35 +108,6 @@ def note_shared_files(train: Annotations, val: Annotations) -> tuple[str, ...]:
         return ()
     which = f"{shared[0].name}" if len(shared) == 1 else f"{len(shared)} files, such as {shared[0].name}"
     return (f"the same file is in training and validation ({which}): the metrics are too good",)
-
-
-def write_list(annotations: Annotations, file: Path) -> None:
-    """Write `path,label[,start,end]` with absolute paths and class names, for `open_dataset`; a column `labels` where
-    videos have any number of classes. A class named by a number is written as `class 7`: a bare number is an index."""
-    assert isinstance(annotations.class_names, tuple), "lists of several tasks are not written"
-    for record in annotations:
-        _check_name(record)
-    with file.open("w", newline="", encoding="utf-8") as handle:
-        rows = csv.writer(handle, lineterminator="\n")
-        has_times = any(record.start is not None or record.end is not None for record in annotations)
-        has_groups = any(record.group for record in annotations)
-        column = "labels" if annotations.is_multi_label else "label"
-        columns = ["path", column, *(["start", "end"] if has_times else []), *(["group"] if has_groups else [])]
-        rows.writerow(columns)
-        for record in annotations:
-            names = [writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
-            row = [str(record.path.resolve()), SEPARATOR.join(names)]
-            times = ["" if time is None else repr(time) for time in (record.start, record.end)]
-            rows.writerow([*row, *(times if has_times else []), *([record.group] if has_groups else [])])
-
-
-def _check_name(record: Record) -> None:
-    try:
-        str(record.path.resolve()).encode()
-    except UnicodeEncodeError as error:
-        raise AnnotationError(
-            "the name is not UTF-8, which a list of videos must be: rename the file.", record.path
-        ) from error
 
 
 def _split_by_class(

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int64
 from motionformer.errors import EvaluationError
 from motionformer.inference.metrics import is_action_in_top, is_in_top, paired_difference, wilson
 from motionformer.inference.results import ACTION, Header, Results
-from motionformer.runs import atomic_write, write_csv
+from motionformer.runs import write_csv
 
 _UNLABELLED = -1
 
@@ -91,8 +91,7 @@ class Comparison:
     def write_csv(self, file: Path) -> None:
         """One line per class."""
         rows = [[one.name, str(one.videos), f"{one.a:.6f}", f"{one.b:.6f}", f"{one.gain:.6f}"] for one in self.classes]
-        with atomic_write(file) as stream:
-            write_csv(stream, [["class", "videos", "a", "b", "gain"], *rows])
+        write_csv(file, [["class", "videos", "a", "b", "gain"], *rows])
 
 
 def compare(a: Results, b: Results, task: str | None = None) -> Comparison:

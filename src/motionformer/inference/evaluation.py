@@ -28,7 +28,7 @@ from motionformer.deprecation import check_arguments, renamed_arguments
 from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError
 from motionformer.inference.classes import known_labels, match_classes
-from motionformer.inference.inputs import progress_bar
+from motionformer.inference.inputs import show_progress as show_bar
 from motionformer.inference.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.inference.scorer import Precision, Scorer, Scoring, Sigmoid
 from motionformer.inference.views import Entry, ReadVideo, VideoSource, find_overlap, model_fingerprint, open_source
@@ -128,7 +128,8 @@ def evaluate(
     loader = load_groups(source, rank.share(groups), num_workers, scorer.device)
     with ExitStack() as stack:
         stack.enter_context(evaluating(model))
-        advance = stack.enter_context(progress_bar("evaluating", len(source.entries), len(done), show=show_progress))
+        total = len(source.entries)
+        advance = stack.enter_context(show_bar("evaluating", total, len(done), show=show_progress))
         parts = None
         if folder is not None:
             parts = stack.enter_context(Journal(folder / PARTS, json.loads(header.to_json()), rank.rank))

@@ -29,9 +29,8 @@ from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference.inputs import Input, run_job
 from motionformer.inference.opening import open_input
 from motionformer.inference.results import READ
-from motionformer.inference.scorer import Precision, Scorer, batched
+from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, with_views
 from motionformer.inference.timeline import Windows
-from motionformer.inference.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.runs import Entry, atomic_write, check_output, naming, stamp_video

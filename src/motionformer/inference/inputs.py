@@ -17,13 +17,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
 from motionformer.distributed import current_rank
 from motionformer.errors import VideoError
+from motionformer.logging import progress_bar
 from motionformer.models import InputSpec
 from motionformer.runs import Entry, Journal, read_journal, remove_journal, stamp_video
 
@@ -88,7 +87,7 @@ def run_job(
     own = rank.share([path for path in paths if path not in done])
     mine: dict[Path, Entry] = {}
     with ExitStack() as stack:
-        advance = stack.enter_context(progress_bar(description, len(paths), len(done)))
+        advance = stack.enter_context(show_progress(description, len(paths), len(done)))
         kept = None if journal is None else stack.enter_context(Journal(journal, header or {}, rank.rank))
         for path, entry in zip(own, work(own), strict=True):
             if kept is not None:
@@ -101,16 +100,14 @@ def run_job(
 
 
 @contextmanager
-def progress_bar(
+def show_progress(
     description: str, total: int, completed: int = 0, *, show: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """On stderr of rank zero, if it is a terminal; the other processes are taken to be equally fast."""
-    rank, console = current_rank(), Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = not (show and console.is_terminal and rank.is_zero)
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+    """A bar for all processes: the others are taken to be as fast as this one."""
+    num_processes = current_rank().world_size
+    with progress_bar(show=show) as progress:
         bar = progress.add_task(description, total=total, completed=completed)
-        yield lambda count: progress.advance(bar, count * rank.world_size)
+        yield lambda count: progress.advance(bar, count * num_processes)
 
 
 def _read_done(

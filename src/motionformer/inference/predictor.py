@@ -30,9 +30,8 @@ from motionformer.inference.classes import LabelSource, find_names
 from motionformer.inference.inputs import Frames, as_frames
 from motionformer.inference.opening import check_several, is_one_video, open_input
 from motionformer.inference.results import Prediction
-from motionformer.inference.scorer import Precision, Scorer, batched
+from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, with_views
 from motionformer.inference.timeline import Timeline, Window, Windows
-from motionformer.inference.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.video.source import StreamClock

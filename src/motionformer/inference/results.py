@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, astuple, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
@@ -240,8 +240,7 @@ class Results:
     def save(self, folder: Path) -> None:
         """`results.csv`, then `results.npz`: when the latter is there, all of it is."""
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(folder / TABLE) as stream:
-            self._write_csv(stream)
+        write_csv(folder / TABLE, self._rows())
         with atomic_write(folder / RESULTS) as stream:
             np.savez(stream, **self._arrays())
 
@@ -310,7 +309,7 @@ class Results:
             **later,
         )
 
-    def _write_csv(self, stream: IO[bytes]) -> None:
+    def _rows(self) -> list[list[str]]:
         scores = {task: self.averaged(task) for task in self.tasks}
         prefixes = [f"{task}_" if len(self.tasks) > 1 else "" for task in self.tasks]
         shown = [prefix + column for prefix in prefixes for column in _COLUMNS]
@@ -324,7 +323,7 @@ class Results:
             facts = self.facts.get(index)
             read = [None] * len(READ) if facts is None else astuple(facts)
             rows.append([*cells, self.failures.get(index, ""), *("" if v is None else str(v).lower() for v in read)])
-        write_csv(stream, rows)
+        return rows
 
 
 def summarise_reads(facts: Collection[ReadFacts]) -> dict[str, Any] | None:

@@ -4,20 +4,37 @@ Logits always: softmax happens once, where views are averaged.
 """
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from motionformer.attention import SCHEMES
+from motionformer.attention import SCHEMES, JointAttention
+from motionformer.models.block import Block
 from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
 from motionformer.models.tokens import Grid
 
 _ACTIVATIONS: dict[ActivationKind, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
 _GAIN = 10.0
 """Moments of tokens are small beside the class token: products of centred times and positions mostly cancel."""
+_SHARPNESS = 0.02
+"""Of the softmax that finds a token in the next frame: its cosines differ by a few hundredths."""
 
 
-class ClassReadout(nn.Module):
+class Readout(nn.Module):
+    """What the head sees of the tokens: `readout(tokens, grid)`."""
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Readout":
+        """For the tokens of such a model."""
+        return cls()
+
+    def width(self, dim: int, grid: Grid) -> int:
+        """Numbers that come out, of tokens of width `dim`."""
+        return dim
+
+
+class ClassReadout(Readout):
     """The class token (method.md §2), or the mean of the frames' class tokens; without any, the mean of all patches.
 
     Args:
@@ -31,15 +48,10 @@ class ClassReadout(nn.Module):
         self.per_frame = per_frame
 
     @classmethod
-    def of(cls, config: ModelConfig) -> "ClassReadout":
-        """For the tokens of such a model."""
+    def of(cls, config: ModelConfig) -> Readout:
         return cls(config.num_prefix_tokens, SCHEMES[config.attention].prefix_per_frame)
 
-    def width(self, dim: int, grid: Grid) -> int:
-        """Numbers that come out, of tokens of width `dim`."""
-        return dim
-
-    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
         if self.num_prefix_tokens and self.per_frame:
             return self.frame_vectors(tokens, grid).mean(dim=1)
         return tokens[:, 0] if self.num_prefix_tokens else tokens.mean(dim=1)
@@ -49,8 +61,8 @@ class ClassReadout(nn.Module):
         p = self.num_prefix_tokens
         if p and self.per_frame:
             return tokens[:, : p : p // grid[0]]
-        frames: Tensor = rearrange(tokens[:, p:], "b (f s) c -> b f s c", f=grid[0])
-        return frames.mean(dim=2)
+        patches: Tensor = rearrange(tokens[:, p:], "b (f s) c -> b f s c", f=grid[0])
+        return patches.mean(dim=2)
 
 
 class ConcatReadout(ClassReadout):
@@ -62,7 +74,7 @@ class ConcatReadout(ClassReadout):
     def width(self, dim: int, grid: Grid) -> int:
         return dim * grid[0]
 
-    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]}*c"]:
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
         return self.frame_vectors(tokens, grid).flatten(1)
 
 
@@ -77,24 +89,70 @@ class MotionReadout(ClassReadout):
     def width(self, dim: int, grid: Grid) -> int:
         return 3 * dim
 
-    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b 3*c"]:
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
         weights = _motion_weights(grid).to(tokens)
         moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.num_prefix_tokens :])
         return torch.cat((super().forward(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-READOUTS: dict[ReadoutKind, type[ClassReadout]] = {
+class PathReadout(MotionReadout):
+    """What `MotionReadout` gives, and of every channel the mean displacement, in rows and columns, of its tokens.
+
+    A patch token looks for itself in the next frame: a softmax over that frame's patches of their cosines to it, whose
+    mean position is where it went. The step is a value of two numbers, weighted by the token, channel by channel.
+    """
+
+    def width(self, dim: int, grid: Grid) -> int:
+        return 5 * dim
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> b f s c", f=grid[0])
+        unit = F.normalize(patches, dim=-1)
+        alike = torch.einsum("bfsc,bfuc->bfsu", unit[:, :-1], unit[:, 1:])
+        positions = torch.cartesian_prod(_centred(grid[1]), _centred(grid[2])).to(tokens)
+        steps = (alike / _SHARPNESS).softmax(dim=-1) @ positions - positions
+        count = max(1, grid[0] - 1) * grid[1] * grid[2]
+        carried = torch.einsum("bfsk,bfsc->bkc", steps, patches[:, :-1]) / count
+        return torch.cat((super().forward(tokens, grid), _GAIN * carried.flatten(1)), dim=1)
+
+
+class FrameReadout(Readout):
+    """A vector per token frame: one more transformer layer reads a learnt token and the patch tokens of each frame.
+
+    Only the learnt token's row of the layer is computed: nobody reads the others.
+    """
+
+    def __init__(self, num_prefix_tokens: int, dim: int, num_heads: int, mlp_ratio: float = 4.0) -> None:
+        super().__init__()
+        self.num_prefix_tokens = num_prefix_tokens
+        self.token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.layer = Block(dim, JointAttention(dim, num_heads, num_prefix_tokens=1), mlp_ratio)
+        nn.init.trunc_normal_(self.token, std=0.02)
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        return cls(config.num_prefix_tokens, config.dim, config.num_heads, config.mlp_ratio)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
+        patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> (b f) s c", f=grid[0])
+        token = self.token.expand(len(patches), -1, -1)
+        layer, first = self.layer, self.layer.norm1(token)
+        x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
+        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
+
+
+READOUTS: dict[ReadoutKind, type[Readout]] = {
     "class": ClassReadout,
     "concat": ConcatReadout,
     "motion": MotionReadout,
+    "paths": PathReadout,
+    "frames": FrameReadout,
 }
+POOLED: tuple[ReadoutKind, ...] = ("class", "concat", "motion", "paths")
+"""Those without parameters, for a head of classes."""
 
 
-POOLED: tuple[ReadoutKind, ...] = ("class", "concat", "motion")
-"""Readouts without parameters."""
-
-
-def build_readout(config: ModelConfig) -> ClassReadout:
+def build_readout(config: ModelConfig) -> Readout:
     """Tokens → what the head sees."""
     if config.readout not in READOUTS:
         raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
@@ -120,7 +178,7 @@ class _Head(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(dim, num_classes) if num_classes > 0 else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "b c"]) -> Float[Tensor, "b k"]:
+    def forward(self, x: Float[Tensor, "b *f c"]) -> Float[Tensor, "b *f k"]:
         return self.classifier(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
 
 

@@ -30,10 +30,9 @@ from motionformer.data import Failure, Record
 from motionformer.data.fingerprints import fingerprint_records
 from motionformer.errors import EvaluationError, OutputError
 from motionformer.inference.evaluation import consume, load_groups
-from motionformer.inference.inputs import progress_bar
 from motionformer.inference.scorer import Precision, Scorer
 from motionformer.inference.views import FileVideos, model_fingerprint
-from motionformer.logging import show_count
+from motionformer.logging import progress_bar, show_count
 from motionformer.models import Motionformer
 from motionformer.models.config import ReadoutKind
 from motionformer.models.head import POOLED, READOUTS
@@ -178,13 +177,14 @@ class FeatureCache:
         size = self.scorer.batch_size
         groups = [missing[i : i + size] for i in range(0, len(missing), size)]
         done: list[tuple[int, dict[str, Tensor]]] = []
-        with progress_bar("features", len(self.keys), len(self.keys) - len(missing), show=show_progress) as advance:
+        with progress_bar(show=show_progress) as progress:
+            bar = progress.add_task("features", total=len(self.keys), completed=len(self.keys) - len(missing))
 
             def keep(items: list[Any]) -> None:
                 done.extend(self._encode(items))
                 if len(done) >= _PART:
                     self._write(done)
-                advance(len(items))
+                progress.advance(bar, len(items))
 
             is_complete = consume(load_groups(self.source, groups, num_workers, self.scorer.device), keep, num_workers)
             if done:
@@ -232,7 +232,7 @@ class FeatureCache:
             raise OutputError(
                 f"{self.folder}: {error.strerror}. {show_count(len(self._where) + self.computed, 'clip')} are kept: the"
                 f" same command resumes from there. All {self._clips()} take {show_bytes(self.num_bytes)}: make room,"
-                f" choose another disk (--cache), or keep no tokens (--cache-size {show_bytes(self.bytes_pooled, True)})"
+                f" another disk (--cache), or keep no tokens (--cache-size {show_bytes(self.bytes_pooled, True)})"
             ) from error
 
     def _clips(self) -> str:

@@ -66,6 +66,7 @@ KINDS: dict[str, HeadKind] = {
         HeadKind("linear", "a linear layer on the class token, of an image model on their mean", "class", _LINEAR),
         HeadKind("side-by-side", "a linear layer on the frames' class tokens side by side", "concat", _LINEAR),
         HeadKind("motion", "a linear layer on the class token and the moments of motion", "motion", _LINEAR),
+        HeadKind("paths", "likewise, and on the displacements along attention paths", "paths", _LINEAR),
     )
 }
 

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from motionformer.data.fingerprints import video_set
-from motionformer.data.lists import writable_name
+from motionformer.data.lists import write_list
 from motionformer.data.record import Annotations, Missing
 from motionformer.errors import RecipeError
 from motionformer.finetuning.options import TRAIN_LIST, VAL_LIST
-from motionformer.finetuning.split import GroupBy, note_shared_files, open_splits, write_list
+from motionformer.finetuning.split import GroupBy, note_shared_files, open_splits
 from motionformer.inference.scorer import Precision
 from motionformer.inference.views import FileVideos
 from motionformer.models import Motionformer
@@ -197,7 +197,7 @@ def _finish(chosen: Tried, frozen: Motionformer, features: FeatureCache, data: C
     solver = chosen.kind.solver(features, data.train, data.train_labels, len(data.class_names), 0)
     weight, bias = solver.layer(chosen.best)
     scores = (features.pooled(chosen.kind.readout, data.test) @ weight.T + bias).softmax(dim=-1)
-    names = tuple(writable_name(name) for name in data.class_names)
+    names = data.class_names
     config = replace(frozen.config, readout=chosen.kind.readout, num_classes=len(names), labels=names)
     model = Motionformer(config)
     model.load_state_dict({**frozen.state_dict(), "head.classifier.weight": weight, "head.classifier.bias": bias})

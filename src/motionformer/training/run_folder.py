@@ -27,6 +27,7 @@ from motionformer.data import Failure, FailurePolicy
 from motionformer.distributed import is_rank_zero
 from motionformer.errors import TrainingError
 from motionformer.inference.metrics import show_share
+from motionformer.logging import show_some
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import measure
 from motionformer.runs import atomic_write, header_differences, lock_folder, write_atomically
@@ -339,9 +340,5 @@ def _changed_classes(then: Any, now: Any) -> list[str]:
         for classes in (then, now)
     )
     gone, new = [name for name in before if name not in after], [name for name in after if name not in before]
-    found = [f"{what} {_some(names)}" for what, names in (("without", gone), ("new", new)) if names]
+    found = [f"{what} {show_some(names)}" for what, names in (("without", gone), ("new", new)) if names]
     return [f"other classes ({', '.join(found) or 'in another order'})"]
-
-
-def _some(names: list[str], count: int = 4) -> str:
-    return ", ".join(map(repr, names[:count])) + (f" and {len(names) - count} more" if len(names) > count else "")
