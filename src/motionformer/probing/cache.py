@@ -259,7 +259,7 @@ class FeatureCache:
             del taken[folder]
 
 
-def show_bytes(count: float, up: bool = False) -> str:
+def show_bytes(count: int, up: bool = False) -> str:
     """As `3.1 GB`; rounded up where it is to be enough."""
     unit, name = (1e9, "GB") if count >= 1e9 else (1e6, "MB")
     value = count / unit
