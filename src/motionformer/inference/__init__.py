@@ -15,6 +15,7 @@ from motionformer.inference.report import (
 )
 from motionformer.inference.results import ClassScore, Header, Prediction, Results
 from motionformer.inference.scorer import Scoring, Sigmoid, Softmax, average_views
+from motionformer.inference.sync import SyncFeatures, SyncPrediction, SyncPredictor, SyncWindow, desync_score
 from motionformer.inference.timeline import Segment, Timeline
 from motionformer.inference.views import Entry, FileVideos, MotionVideos, VideoSource, open_source
 
@@ -35,12 +36,17 @@ __all__ = [
     "Segment",
     "Sigmoid",
     "Softmax",
+    "SyncFeatures",
+    "SyncPrediction",
+    "SyncPredictor",
+    "SyncWindow",
     "Timeline",
     "VideoSource",
     "average_views",
     "challenge_submission",
     "compare",
     "confusion",
+    "desync_score",
     "evaluate",
     "find_inputs",
     "open_source",
