@@ -63,6 +63,7 @@ def info(
         return
     from dataclasses import replace
 
+    from motionformer.models.adapter import describe_adapters
     from motionformer.models.costs import measure, released_parameters
     from motionformer.models.variants import adapt_config
 
@@ -87,6 +88,7 @@ def info(
         "model": model,
         "attention": config.attention,
         "kernel": config.kernel.kind,
+        "adapters": describe_adapters(config) if config.adapter.attention else None,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
         "protocol": config.input.protocol,
         "segments": _describe_segments(config.input),
@@ -148,13 +150,16 @@ def _find_config(model: str) -> "ModelConfig":
 
 
 def _print_report(report: dict[str, Any]) -> None:
+    from motionformer.logging import show_count
+
     spec, grid = report["input"], report["grid"]
     stated = "not stated" if report["gmacs_paper"] is None else f"{report['gmacs_paper']:.2f} G"
     facts = [
         ("attention", f"{report['attention']}, {report['kernel']}"),
-        ("clip", f"{spec['frames']} frames of {spec['height']} × {spec['width']}"),
+        *([("adapters", report["adapters"])] if report["adapters"] else []),
+        ("clip", f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}"),
         ("sampling", report["segments"] or _SAMPLING[report["protocol"]]),
-        ("tokens", f"{report['tokens']:,} ({grid[0]} frames of {grid[1]} × {grid[2]}, and prefix)"),
+        ("tokens", f"{report['tokens']:,} ({show_count(grid[0], 'frame')} of {grid[1]} × {grid[2]}, and prefix)"),
         ("parameters", f"{report['parameters'] / 1e6:.1f} M"),
     ]
     if report["not_carried"]:

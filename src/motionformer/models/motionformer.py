@@ -14,11 +14,14 @@ from torch.utils.checkpoint import checkpoint
 
 from motionformer.attention import SCHEMES
 from motionformer.deprecation import warn_deprecated
+from motionformer.models.adapter import AttentionAdapter, adapted_blocks, describe_adapters
 from motionformer.models.block import Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
 from motionformer.models.head import build_head, build_readout
+from motionformer.models.hub import describe_for_hub, remove_hub_files, write_hub_files
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
+from motionformer.runs import make_folder
 
 _CARD_HEAD = """---
 library_name: motionformer
@@ -61,6 +64,8 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         self.positions = _build_positions(config)
         rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
+        for number in adapted_blocks(config):
+            self.blocks[number].adapter = AttentionAdapter(config)
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
         self.readout = build_readout(config)
         self.head = build_head(config)
@@ -162,26 +167,33 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         x = torch.cat((prefix.expand(x.shape[0], -1, -1), x), dim=1)
         return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
-    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+    def save_pretrained(self, save_directory: str | Path, *, hf: bool = False, **options: Any) -> str | None:
         """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub.
 
         Args:
             save_directory: folder; made where it does not exist.
+            hf: also what Hugging Face `transformers` needs to load it (`motionformer.hf`): further keys of
+                `config.json`, the processor, and a file with one import for `trust_remote_code`.
             options: of `huggingface_hub.ModelHubMixin.save_pretrained`.
 
         Raises:
-            ValueError: layers are wrapped or quantised, so that no model could be loaded from the weights.
+            ValueError: layers are wrapped or quantised, so that no model could be loaded from the weights; or, with
+                `hf`, a model with several heads or none.
 
         Example:
             >>> create_model("motionformer-tiny").save_pretrained("model")  # doctest: +SKIP
         """
         self._check_plain()
+        described = {**self._as_json(), **(describe_for_hub(self.config) if hf else {})}
         folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / TRAINING_DATA).unlink(missing_ok=True)  # of another model that was here
+        remove_hub_files(folder)
         if self.training_data is not None:
             self.training_data.save(folder)
-        return super().save_pretrained(save_directory, **{"config": self._as_json(), **options})
+        if hf:
+            write_hub_files(folder, self.config)
+        return super().save_pretrained(save_directory, **{"config": described, **options})
 
     def _check_plain(self) -> None:
         """Weights of wrapped layers would be written under names, or in kinds, that no model can be loaded from."""
@@ -220,6 +232,9 @@ def _initialise(model: Motionformer) -> None:
     """Truncated normal weights, zero biases; the temporal position embedding of separate positions stays at zero."""
     model.apply(_initialise_layer)
     tables: dict[str, Any] = dict(model.positions.named_parameters())
+    for module in model.modules():
+        if isinstance(module, AttentionAdapter):
+            module.initialise()
     for table in (model.prefix, *(tables[name] for name in ("prefix", "space", "table") if name in tables)):
         nn.init.trunc_normal_(table, std=0.02)
 
@@ -274,6 +289,7 @@ def _write_card(config: ModelConfig) -> str:
     rows = {
         "attention": f"{config.attention}, {config.kernel.kind}",
         "size": f"width {config.dim}, {config.depth} layers, {config.num_heads} heads",
+        **({"adapters": describe_adapters(config)} if config.adapter.attention else {}),
         "clip": f"{spec.frames} frames {picked}, {spec.height} × {spec.width} pixels, {spec.channels}",
         "sampling": f"{spec.protocol} protocol",
         "classes": _classes(config),
