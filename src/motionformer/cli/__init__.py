@@ -29,6 +29,7 @@ from motionformer.cli import (
     recipes,
     reproduce,
     serve,
+    sync,
     trace,
     track,
     train,
@@ -71,6 +72,7 @@ app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=probe.PROBE_HELP)(probe.probe)
 app.command(help=predict.PREDICT_HELP)(predict.predict)
 app.command(help=features.FEATURES_HELP)(features.features)
+app.command(help=sync.SYNC_HELP)(sync.sync)
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
