@@ -227,12 +227,15 @@ class TestPixels:
     ) -> None:
         folder = change_settings(published["timesformer"][1], tmp_path)
         file = folder / "preprocessor_config.json"
-        file.write_text(json.dumps({"size": {"shortest_edge": 36}, "crop_size": {"height": 48, "width": 48}}))
+        file.write_text(
+            json.dumps({"size": {"shortest_edge": 36}, "crop_size": {"height": 48, "width": 48}, "resample": 3})
+        )
         model, report = load_model_with_report(folder)
         assert (model.config.input.height, model.config.input.frames) == (32, 4)
+        assert model.config.input.interpolation == "bicubic"
         assert "clips of 4 frames of 48 × 48, but config.json is of a model for 4 frames of 32 × 32" in caplog.text
         assert any("resizes the short side to 36" in note for note in report.notes)
-        for wrong in ("[]", "{", '{"image_std": [0, 0, 0]}', '{"image_mean": "half"}'):
+        for wrong in ("[]", "{", '{"image_std": [0, 0, 0]}', '{"image_mean": "half"}', '{"resample": 0}'):
             file.write_text(wrong)
             with pytest.raises(CheckpointError, match=r"preprocessor_config.json does not describe pixels"):
                 load_model(folder)
@@ -333,6 +336,10 @@ class TestImageModels:
         assert "pixels are scaled as in preprocessor_config.json" in report.notes
         assert ours.config.num_prefix_tokens == (1 if kind in ("vit", "dinov2") else 5)
         assert set(report.reset) == {"positions.time"}
+        frames, _ = from_image_weights(tmp_path, num_classes=0, frames=2, tubelet=1, size=32, attention="space")
+        with torch.no_grad():
+            alone = frames.eval()(picture[None].transpose(1, 2))
+        torch.testing.assert_close(alone, expected[:, 0].mean(dim=0, keepdim=True), atol=1e-5, rtol=0)
 
     def test_dinov3_in_a_video_model(self, tmp_path: Path) -> None:
         """Every frame of a still clip as the picture, with an attention of its own frame; in rectangles too."""

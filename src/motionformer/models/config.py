@@ -14,7 +14,7 @@ from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 PositionKind = Literal["separate", "joint", "sine", "time", "none"]
 RotaryKind = Literal["none", "space", "space_time"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
-ReadoutKind = Literal["class", "motion", "frames", "mean", "attentive"]
+ReadoutKind = Literal["class", "concat", "motion", "paths", "frames", "mean", "attentive"]
 ScoringKind = Literal["softmax", "sigmoid"]
 MLPActivation = Literal["gelu", "gelu_tanh"]
 RENAMED = {"attend": "kernel"}
@@ -111,9 +111,11 @@ class ModelConfig:
             (embeddings are interpolated to the clip).
         position_frames: likewise, frames.
         num_classes: a number, 0 for features only, or several heads by name: `{"verb": 97, "noun": 300}`.
-        readout: what the head sees: the class token; with it the moments of motion (`MotionReadout`); a vector per
-            token frame, for features without classes (`FrameReadout`); the mean of the patch tokens, with the last norm
-            behind it (`MeanReadout`); or what a learnt query attends to (`AttentiveReadout`).
+        readout: what the head sees: the class token (`ClassReadout`), vectors of all frames side by side
+            (`ConcatReadout`), with the class token the moments of motion (`MotionReadout`), with both the displacements
+            along attention paths (`PathReadout`); a vector per token frame, for features without classes
+            (`FrameReadout`); the mean of the patch tokens, with the last norm behind it (`MeanReadout`); or what a
+            learnt query attends to (`AttentiveReadout`).
         readout_depth: blocks in front of the learnt query of an attentive readout.
         hidden_head: whether there is a hidden layer before the classifier.
         head_activation: its activation.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from motionformer.errors import CheckpointError
 from motionformer.models.config import InputSpec, MLPActivation, ModelConfig
+from motionformer.video.spec import Interpolation
 from motionformer.weights.checkpoint import Checkpoint
 
 log = logging.getLogger("motionformer")
@@ -30,6 +31,8 @@ _ACTIVATIONS: dict[str, MLPActivation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
+_RESAMPLING: dict[int, Interpolation] = {2: "bilinear", 3: "bicubic"}
+"""By the numbers that PIL has for them."""
 Settings = Mapping[str, Any]
 Names = tuple[tuple[str, str], ...]
 
@@ -199,6 +202,7 @@ class Processor:
     crop: tuple[int, int] | None
     short_side: int | None
     frames: int | None
+    interpolation: Interpolation
 
 
 def read_processor(folder: Path, spec: InputSpec) -> Processor | None:
@@ -208,7 +212,13 @@ def read_processor(folder: Path, spec: InputSpec) -> Processor | None:
         return None
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-        return Processor(file.name, *_scaling(values, spec), *_crop(values), values.get("num_frames"))
+        resample = values.get("resample", 2)
+        if resample not in _RESAMPLING:
+            raise ValueError(f"`resample` must be 2 (bilinear) or 3 (bicubic), not {resample!r}")
+        crop, short_side = _crop(values)
+        mean, std = _scaling(values, spec)
+        frames = values.get("num_frames")
+        return Processor(file.name, mean, std, crop, short_side, frames, _RESAMPLING[resample])
     except (ValueError, TypeError, AttributeError, KeyError, ZeroDivisionError) as error:
         raise CheckpointError(f"{file} does not describe pixels ({error}).") from error
 
@@ -229,7 +239,7 @@ def _with_processor(spec: InputSpec, folder: Path, title: str) -> tuple[InputSpe
         log.warning("note: %s", notes[-1])
     if short is not None and short != min(spec.height, spec.width):
         notes.append(f"{file.name} resizes the short side to {short} before it crops; here the crop has all of it")
-    return replace(spec, mean=file.mean, std=file.std), notes
+    return replace(spec, mean=file.mean, std=file.std, interpolation=file.interpolation), notes
 
 
 def _scaling(values: Settings, spec: InputSpec) -> tuple[tuple[float, float, float], tuple[float, float, float]]:

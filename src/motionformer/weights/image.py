@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from motionformer.attention import SCHEMES
 from motionformer.errors import CheckpointError
 from motionformer.models.block import DividedBlock
 from motionformer.models.config import InputSpec, ModelConfig
@@ -27,7 +28,7 @@ from motionformer.weights.fit import LoadReport, fit_tensors
 from motionformer.weights.load import find_weights
 
 Inflation = Literal["central", "average"]
-_NEW = (".adapter.", ".time_attn.", ".norm_time.", "positions.time", "head.")
+_NEW = (".adapter.", ".time_attn.", ".norm_time.", "positions.time", "head.", "readout.")
 """Newly initialised, as is all that a scheme has beside the projections `qkv` and `proj`."""
 _SCHEMES_OWN = re.compile(r"blocks\.\d+\.attn\.(?!qkv\.|proj\.)")
 
@@ -82,6 +83,9 @@ def from_image_weights(
     checkpoint = _open_image_file(source)
     weights, report = _translate(checkpoint, source)
     num_heads = overrides.pop("num_heads", None)
+    if SCHEMES[overrides.get("attention", "trajectory")].prefix_per_frame:
+        of_frame = 1 + (weights["register_tokens"].shape[1] if "register_tokens" in weights else 0)
+        overrides.setdefault("num_prefix_tokens", frames // tubelet * of_frame)
     config = adapt_config(
         _matching_config(weights, report, checkpoint, num_heads, mean, std),
         num_classes=num_classes,
@@ -220,6 +224,9 @@ def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], confi
     """The image's position embedding as the spatial one, or repeated over frames as the joint one."""
     patches = _num_patches(weights)
     prefix, space = table[: len(table) - patches], table[len(table) - patches :]
+    if SCHEMES[config.attention].prefix_per_frame:
+        of_frame = config.num_prefix_tokens // config.grid[0]
+        prefix = F.pad(prefix[:1], (0, 0, 0, of_frame - len(prefix[:1]))).repeat(config.grid[0], 1)
     if len(prefix) < config.num_prefix_tokens:  # extra prefix tokens of the video model have no position yet
         prefix = torch.cat((prefix, prefix.new_zeros(config.num_prefix_tokens - len(prefix), prefix.shape[1])))
     found = {"positions.prefix": prefix[: config.num_prefix_tokens]} if config.num_prefix_tokens else {}
@@ -241,8 +248,10 @@ def _quiet_time_attention(model: Motionformer) -> None:
 def _fit_prefix(token: Tensor, registers: Tensor | None, config: ModelConfig, report: LoadReport) -> Tensor:
     if registers is not None:
         token = torch.cat((token, registers), dim=1)
-        if token.shape[1] > config.num_prefix_tokens:
-            report.notes.append(f"{token.shape[1] - config.num_prefix_tokens} registers are left out")
+    if SCHEMES[config.attention].prefix_per_frame:
+        return token.repeat(1, config.num_prefix_tokens // token.shape[1], 1)
+    if token.shape[1] > config.num_prefix_tokens > 0:
+        report.notes.append(f"{token.shape[1] - config.num_prefix_tokens} registers are left out")
     missing = config.num_prefix_tokens - token.shape[1]
     if missing > 0:
         report.notes.append(f"{missing} more prefix tokens start at zero")
