@@ -52,9 +52,9 @@ def finetune(
     ] = "",
     attention: Attention = None,
     readout: Annotated[
-        Literal["class", "motion"] | None,
+        Literal["class", "motion", "mean", "attentive"] | None,
         typer.Option(
-            help="Input of the head: the class token, or motion beside it.",
+            help="Input of the head: the class token, motion beside it, the mean of patches, or a learnt query.",
             show_default="motion, or that of the video weights",
         ),
     ] = None,
@@ -135,7 +135,13 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     spec, videos = config.input, planned.facts
     several = "any number per video: " if planned.train.is_multi_label else ""
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
-    inputs = {"class": "the class token", "motion": "the class token and motion moments"}
+    first = "the class token" if config.num_prefix_tokens else "the mean of patch tokens"
+    inputs = {
+        "class": first,
+        "motion": f"{first} and motion moments",
+        "mean": "the mean of patch tokens",
+        "attentive": "what a learnt query attends to",
+    }
     clips, epochs = show_count(recipe.global_batch, "clip"), show_count(recipe.epochs, "epoch")
     length = f"{show_count(planned.steps, 'step')} of {clips} ({epochs})"
     saved = {"best": "the best epoch on the held-out videos; its metrics on them are optimistic"}

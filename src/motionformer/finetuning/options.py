@@ -268,12 +268,11 @@ def _fit_clip(config: ModelConfig, options: FinetuneOptions, facts: VideoFacts, 
         height=size,
         width=size,
         sampling="segments" if whole else "stride",
-        stride=4,
+        stride=4 if config.input.fps is None else max(1, round(4 * config.input.fps / 30)),
         views=1 if whole else 4,
         crops=1,
     )
-    # position embeddings of the size that is trained, interpolated once
-    return replace(config, input=spec, position_grid=None, position_frames=None)
+    return replace(config, input=spec, **config.resized_positions())
 
 
 def _multiple(length: int, unit: int) -> int:
