@@ -47,8 +47,8 @@ def progress_bar(*, show: bool = True) -> Progress:
 
 
 def show_count(number: int, unit: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {unit}{'' if number == 1 else 's'}"
+    """`1 step`, `2 steps`; `1 class`, `2 classes`."""
+    return f"{number} {unit}{'' if number == 1 else 'es' if unit.endswith('s') else 's'}"
 
 
 def show_some(names: Sequence[str], count: int = 4) -> str:

@@ -37,9 +37,9 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"{folder}: this folder cannot be created ({error.strerror or error}); choose another output."
-        ) from error
+        file = next((one for one in (folder, *folder.parents) if one.exists() and not one.is_dir()), None)
+        reason = error.strerror or error if file is None else f"{file} is a file, and a folder is needed there"
+        raise OutputError(f"{folder}: this folder cannot be created ({reason}); choose another output.") from error
 
 
 @contextmanager
@@ -219,12 +219,7 @@ def check_output(file: Path) -> None:
     needed = [file]
     if not is_special(file):
         target = _target(file)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(
-                f"{file}: its folder cannot be made ({error.strerror}); choose another output."
-            ) from error
+        make_folder(target.parent)
         needed = [target.parent, target] if target.exists() else [target.parent]
     if not all(os.access(path, os.W_OK) for path in needed):
         raise OutputError(f"{file}: may not be written (see the permissions); choose another output.")

@@ -31,6 +31,7 @@ def test_a_good_video(tmp_path: Path, make_video) -> None:
 def test_a_short_video(tmp_path: Path, make_video) -> None:
     report = look_at(make_video(tmp_path / "x.mp4", num_frames=15))
     assert (report.status, report.reasons) == ("short", ("15 frames, fewer than 16",))
+    assert look_at(make_video(tmp_path / "y.mp4", num_frames=16)).status == "ok"
 
 
 def test_pieces_are_compared_with_the_video(tmp_path: Path, make_video) -> None:
@@ -51,7 +52,7 @@ def test_a_piece_that_begins_in_the_last_frame_is_reported(tmp_path: Path, make_
     with pytest.raises(VideoError, match=r"begins at 1\.95 s"):
         raw_reader(MiddleSegments(4)).read_labelled(Record(path, start=1.95, end=2.0))
     for start in (1.9, 1.9 + 1e-9):
-        assert look_at(path, Record(path, start=start)).reasons == ("1 frames, fewer than 16",)
+        assert look_at(path, Record(path, start=start)).reasons == ("1 frame, fewer than 16",)
 
 
 def test_pieces_of_a_variable_rate_are_found_by_time(tmp_path: Path, make_video) -> None:

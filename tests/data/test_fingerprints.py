@@ -58,6 +58,7 @@ def test_large_sets_say_what_they_leave_out(tmp_path: Path) -> None:
     found, left_out = video_set(records, limit=3)
     assert len(found) == 2
     assert left_out == 4  # two pieces of the one that is gone, and of the fourth
+    assert [one[1] for one in fingerprint_records(records[:2]) if one] == [(0.0, 1.0), (1.0, math.inf)]
     kinds = [one is None for one in fingerprint_records(records)]
     assert kinds == [False, False, True, True, False, False, False, False]
 

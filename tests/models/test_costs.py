@@ -37,11 +37,6 @@ def test_the_papers_parameters(name: str, figure: float) -> None:
     assert round((ours + sum(released_parameters(config).values())) / 1e6, 1) == figure
 
 
-@pytest.mark.parametrize(("changes", "figure"), [({}, 217), ({"project_values": False}, 204)])
-def test_folded_multiply_adds_of_the_base_model(changes: dict, figure: int) -> None:
-    assert round(measure(model_config("motionformer-base", **changes)).macs / 1e9) == figure
-
-
 def test_joint_and_divided_do_just_what_the_paper_counts() -> None:
     for name, changes in (
         ("joint-tiny", {}),

@@ -357,7 +357,7 @@ def test_results_of_the_models_of_before_keep_their_fingerprint() -> None:
 
     model = create_model("motionformer-tiny")
     apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "scoring", "readout"}
-    apart.add("drop_path_time")
+    apart |= {"drop_path_time", "activation", "norm_eps"}
     values = model.config.to_dict()
     values["attend"] = values.pop("kernel")  # its name in 0.1
     kept = {key: value for key, value in values.items() if key not in apart}

@@ -138,11 +138,11 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     saved = {"best": "the best epoch on the held-out videos; its metrics on them are optimistic"}
     facts = [
         ("videos", f"{len(planned.train)} for training, {len(planned.val)} held out"),
-        ("", f"about {videos.frames} frames, {videos.seconds:.1f} s, short side {videos.short_side} px"),
+        ("", f"about {show_count(videos.frames, 'frame')}, {videos.seconds:.1f} s, short side {videos.short_side} px"),
         ("classes", several + ", ".join(planned.class_names)),
-        ("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px"),
+        ("clip", f"{show_count(spec.frames, 'frame')} {how}, {spec.height} × {spec.width} px"),
         ("mirrored", planned.mirrored),
-        ("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers"),
+        ("model", f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}"),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),
         ("trainable", recipe.model.train),

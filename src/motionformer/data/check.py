@@ -13,6 +13,7 @@ from typing import Any, Literal
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
+from motionformer.logging import show_count
 from motionformer.runs import valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import Deadline, VideoFile
@@ -58,7 +59,7 @@ def _inspect_video(task: _Task) -> _FileReport:
     beyond, late = _pieces(task.records, lengths, found)
     odd = (*header, *_oddities(opened), *late)
     shortest = min([found.num_frames, *(length for length in lengths if length)])
-    short = [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
+    short = [f"{show_count(shortest, 'frame')}, fewer than {task.min_frames}"] if shortest < task.min_frames else []
     status: _Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
     return _FileReport(task.path, status, (*beyond, *short, *odd), found)
 
@@ -70,7 +71,8 @@ def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
     with container:
         odd = []
         if stream.frames and stream.frames != found.num_frames:
-            odd.append(f"{stream.frames} frames announced, {found.num_frames} {'decoded' if task.decode else 'stored'}")
+            counted = "decoded" if task.decode else "stored"
+            odd.append(f"{show_count(stream.frames, 'frame')} announced, {found.num_frames} {counted}")
         if stream.duration is None and container.duration is None:
             odd.append("no duration in the header")
         return odd

@@ -10,6 +10,7 @@ from pathlib import Path
 from motionformer.data.lists import ClassSource, numbers_of, read_class_names
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
+from motionformer.logging import show_count
 
 _SPLIT_FOLDERS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -51,7 +52,9 @@ def read_class_folders(
             continue  # of another split
         if name not in numbers:
             known = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            raise AnnotationError(f"class folder {name!r} is not among the {len(names)} classes ({known}).", root)
+            raise AnnotationError(
+                f"class folder {name!r} is not among the {show_count(len(names), 'class')} ({known}).", root
+            )
         of_class = {top: find_videos(top / name) for top in everywhere if (top / name).is_dir()}
         if not any(of_class.values()):
             raise AnnotationError(f"no video in the class folder {name!r}; add some or remove the folder.", root)
@@ -60,8 +63,8 @@ def read_class_folders(
             videos[name] = _share(videos[name], root, split, shares, seed)
     records = tuple(Record(path, numbers[name], source=root) for name, paths in videos.items() for path in paths)
     made = "already split into folders" if ready else f"split by seed {seed}" if split else "not split"
-    some = f" ({len(names)} classes)" if len(names) > len(videos) else ""
-    how = f"a folder of {len(videos)} class folders{some}, {made}"
+    some = f" ({show_count(len(names), 'class')})" if len(names) > len(videos) else ""
+    how = f"a folder of {show_count(len(videos), 'class folder')}{some}, {made}"
     return Annotations(records, names, root.resolve().name, split, how=how, notes=note_left_out(root))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from motionformer.data.record import SEPARATOR, Annotations, Label, Record, classes_of
 from motionformer.errors import AnnotationError
+from motionformer.logging import show_count
 
 
 def _read_text(file: Path) -> str:
@@ -112,7 +113,7 @@ def read_rows(file: Path, required: Sequence[str]) -> Iterator[Row]:
 
 def _named_row(header: Sequence[str], cells: Sequence[str], file: Path, line: int) -> Row:
     if len(cells) > len(header):
-        reason = f"{len(cells)} values for {len(header)} columns; a value with a comma needs quotes."
+        reason = f"{show_count(len(cells), 'value')} for {len(header)} columns; a value with a comma needs quotes."
         raise AnnotationError(reason, file, line)
     return Row(dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=True)), file, line)
 
@@ -345,16 +346,15 @@ def _number(row: Row, text: str, numbers: dict[str, int]) -> int:
         known = list(dict.fromkeys(original_name(name) for name in numbers))
         some = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")
         count = len(set(numbers.values()))
-        raise row.error(f"label {text!r} is not among the {count} classes ({some}).")
+        raise row.error(f"label {text!r} is not among the {show_count(count, 'class')} ({some}).")
     return found
 
 
 def _how_many(records: Iterable[Record]) -> str:
     counts = [len(record.label) for record in records if isinstance(record.label, tuple)]
     none = f", {counts.count(0)} of them of no class" if 0 in counts else ""
-    return (
-        f"a list of {len(counts)} paths{none}, up to {max(counts)} classes each (column {_SEVERAL!r}, | between them)"
-    )
+    most = show_count(max(counts), "class")
+    return f"a list of {show_count(len(counts), 'path')}{none}, up to {most} each (column {_SEVERAL!r}, | between them)"
 
 
 def _doubts(rows: list[Row]) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from motionformer.data.published import (
 from motionformer.data.record import Annotations, ClassNames, Missing, Record
 from motionformer.data.shards import INDEX_NAME
 from motionformer.errors import AnnotationError, MissingVideosError
+from motionformer.logging import show_count
 from motionformer.video.spec import InputSpec
 
 Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
@@ -119,7 +120,7 @@ class MotionClips:
 
     @property
     def how(self) -> str:
-        return f"the built-in motion benchmark, level {self.level}, {self.num_clips} {self.split} clips"
+        return f"the built-in motion benchmark, level {self.level}, {show_count(self.num_clips, f'{self.split} clip')}"
 
     def __len__(self) -> int:
         return self.num_clips

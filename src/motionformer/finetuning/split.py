@@ -17,6 +17,7 @@ from motionformer.data.folders import is_frame_folder, split_folders, visible_fo
 from motionformer.data.record import Annotations, Missing, Record, classes_of, shown_classes
 from motionformer.data.source import recognise
 from motionformer.errors import AnnotationError, RecipeError
+from motionformer.logging import show_count
 
 
 def open_splits(path: Path, held_out: float, seed: int, missing: Missing = "error") -> tuple[Annotations, Annotations]:
@@ -179,7 +180,7 @@ def _check_two_classes(annotations: Annotations, path: Path) -> None:
     inside = path / name
     folders = [folder for folder in visible_folders(inside) if not is_frame_folder(folder)] if inside.is_dir() else []
     if folders:
-        what = f"{name!r}, which holds {len(folders)} folders"
+        what = f"{name!r}, which holds {show_count(len(folders), 'folder')}"
         raise RecipeError(f"one class only ({what}): did you mean {inside}?", path)
     raise RecipeError(f"one class only ({name!r}). Training needs two classes or more.", path)
 

@@ -19,7 +19,7 @@ from motionformer.data.published import EPIC_CLASS_FILES, SOMETHING_LABELS, UCF1
 from motionformer.data.record import ClassNames
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.inference.scorer import SINGLE
-from motionformer.logging import show_some
+from motionformer.logging import show_count, show_some
 from motionformer.models import ModelConfig
 from motionformer.weights.download import cache_folder
 from motionformer.weights.released import RELEASED
@@ -150,8 +150,8 @@ def match_classes(
         if size != len(wanted[task]):
             what = "" if task == SINGLE else f" of {task}"
             raise EvaluationError(
-                f"the model has {size} classes{what}, the data has {len(wanted[task])} ({show_some(wanted[task])})."
-                + _names_hint(config)
+                f"the model has {show_count(size, 'class')}{what},"
+                f" the data has {len(wanted[task])} ({show_some(wanted[task])})." + _names_hint(config)
             )
     columns = {task: list(range(size)) for task, size in sizes.items()}
     if config.labels is not None and SINGLE in wanted:
@@ -303,7 +303,7 @@ def _fitting(names: Names, sizes: Mapping[str, int], source: LabelSource) -> Nam
     for task, size in sizes.items():
         if len(names[task]) != size:
             raise EvaluationError(
-                f"{where}holds {len(names[task])} names; the model has {size} classes"
+                f"{where}holds {show_count(len(names[task]), 'name')}; the model has {show_count(size, 'class')}"
                 + (f" of {task}." if task != SINGLE else ".")
             )
     return {task: names[task] for task in sizes}

@@ -32,6 +32,7 @@ from motionformer.inference.inputs import show_progress as show_bar
 from motionformer.inference.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.inference.scorer import Precision, Scorer, Scoring, Sigmoid
 from motionformer.inference.views import Entry, ReadVideo, VideoSource, find_overlap, model_fingerprint, open_source
+from motionformer.logging import show_count
 from motionformer.models import ModelConfig, Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.models.motionformer import evaluating
@@ -198,7 +199,9 @@ def _score_group(scorer: Scorer, items: list[_Read], shape: tuple[int, int]) -> 
         readable[index] = one.views if isinstance(one, ReadVideo) else one
         found[index] = {"facts": astuple(one.facts) if isinstance(one, ReadVideo) else None}
         if len(readable[index]) != shape[0] * shape[1]:
-            raise EvaluationError(f"video {index} has {len(readable[index])} views; expected {shape[0] * shape[1]}.")
+            raise EvaluationError(
+                f"video {index} has {show_count(len(readable[index]), 'view')}; expected {shape[0] * shape[1]}."
+            )
     scores = scorer(chain.from_iterable(readable.values()))
     for i, index in enumerate(readable):
         rows = slice(i * shape[0] * shape[1], (i + 1) * shape[0] * shape[1])

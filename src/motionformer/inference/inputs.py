@@ -58,7 +58,8 @@ def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
     if not found:
         raise VideoError("no path was given.")
     if not any(path.exists() for path in found):
-        others = f", nor are the {len(found) - 1} others" if len(found) > 1 else ""
+        more = len(found) - 1
+        others = "" if not more else ", nor is the other" if more == 1 else f", nor are the {more} others"
         raise VideoError(f"there is no such file{others}", next(iter(found)))
     return list(found.values())
 

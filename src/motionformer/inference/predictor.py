@@ -33,6 +33,7 @@ from motionformer.inference.opening import check_several, is_one_video, open_inp
 from motionformer.inference.results import Prediction
 from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, with_views
 from motionformer.inference.timeline import Timeline, Window, Windows
+from motionformer.logging import show_count
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.video.source import StreamClock
@@ -234,7 +235,7 @@ class Predictor:
                     yield from self._predict_windows([picked], stream, str(source))
 
     def __repr__(self) -> str:
-        views = f"{self.spec.views} views × {self.spec.crops} crops"
+        views = f"{show_count(self.spec.views, 'view')} × {show_count(self.spec.crops, 'crop')}"
         model, precision = self.config.source or "model", self.scorer.precision
         where = f"device={str(self.device)!r}" if self.backend == "torch" else f"backend={self.backend!r}"
         return f"Predictor({model!r}, {views}, {where}, precision={precision!r})"

@@ -18,7 +18,8 @@ from jaxtyping import Bool, Float32, Shaped
 from motionformer.errors import EvaluationError
 from motionformer.inference.metrics import best_actions
 from motionformer.inference.scorer import SINGLE, average_views
-from motionformer.runs import atomic_write, write_csv
+from motionformer.logging import show_count
+from motionformer.runs import atomic_write, make_folder, write_csv
 from motionformer.video import ReadFacts
 
 ACTION = "action"
@@ -239,7 +240,7 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """`results.csv`, then `results.npz`: when the latter is there, all of it is."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_csv(folder / TABLE, self._rows())
         with atomic_write(folder / RESULTS) as stream:
             np.savez(stream, **self._arrays())
@@ -274,7 +275,8 @@ class Results:
             f"{task} {key} {of[key]:.3f}" for task, of in self.metrics.items() for key in ("top1", "map") if key in of
         ]
         found = "".join(f", {one.removeprefix(f'{SINGLE} ')}" for one in scores)
-        return f"Results({self.header.model!r} on {self.header.data!r}: {len(self)} videos{failed}, {views}{found})"
+        videos = f"{show_count(len(self), 'video')}{failed}"
+        return f"Results({self.header.model!r} on {self.header.data!r}: {videos}, {views}{found})"
 
     def _arrays(self) -> dict[str, Any]:
         named = {f"labels.{task}": values for task, values in self.labels.items()}

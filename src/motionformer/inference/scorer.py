@@ -15,6 +15,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from motionformer.errors import EvaluationError
+from motionformer.logging import show_count
 from motionformer.models.config import InputSpec, ModelConfig
 
 Precision = Literal["32", "bf16", "16"]
@@ -121,7 +122,8 @@ class Scorer:
                 yield
         except torch.OutOfMemoryError as error:
             raise EvaluationError(
-                f"{num_clips} clips do not fit into the memory of {self.device}; use a smaller batch."
+                f"a batch of {show_count(num_clips, 'clip')} does not fit into the memory of {self.device};"
+                " use a smaller batch."
             ) from error
 
     def check_finite(self, values: Tensor, what: str) -> Tensor:

@@ -20,6 +20,7 @@ from motionformer.models.head import build_head, build_readout
 from motionformer.models.hub import describe_for_hub, remove_hub_files, write_hub_files
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
+from motionformer.runs import make_folder
 
 _CARD_HEAD = """---
 library_name: motionformer
@@ -182,7 +183,7 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         self._check_plain()
         described = {**self._as_json(), **(describe_for_hub(self.config) if hf else {})}
         folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / TRAINING_DATA).unlink(missing_ok=True)  # of another model that was here
         remove_hub_files(folder)
         if self.training_data is not None:

@@ -11,6 +11,7 @@ import torch
 
 from motionformer.data.record import ClassNames
 from motionformer.errors import RecipeError
+from motionformer.logging import show_count
 from motionformer.models.config import ModelConfig, ScoringKind
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import model_config
@@ -77,7 +78,7 @@ def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     blocks = list(model.blocks)
     last = int(count) if what == "last" else 0
     if last > len(blocks):
-        raise RecipeError(f"model.train={train}: the model has {len(blocks)} blocks.")
+        raise RecipeError(f"model.train={train}: the model has {show_count(len(blocks), 'block')}.")
     model.requires_grad_(False)
     if lora := LoraSpec.parse(train):
         attach_lora(model, lora, new)

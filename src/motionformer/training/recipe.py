@@ -291,7 +291,7 @@ def _rename_old_keys(values: Any, where: str | Path | None) -> None:
     changes = OmegaConf.select(values, "model.changes")
     if OmegaConf.is_dict(changes) and any(old in changes for old in RENAMED):
         try:
-            values.model.changes = rename_deprecated(changes, RENAMED, "model.changes.")
+            values.model.changes = rename_deprecated(changes, RENAMED, "model.changes.", where)
         except ValueError as error:  # an old key beside its new name
             raise RecipeError(str(error), where) from error
     for key, renamed in _RENAMED_VALUES.items():

@@ -23,6 +23,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from motionformer.errors import VideoError
+from motionformer.logging import show_count
 
 if TYPE_CHECKING:
     _VideoPacket = Packet[VideoStream]
@@ -141,7 +142,7 @@ class VideoFile:
         if self._is_cut_short(len(stamps)):
             damage = damage or "the file ends before its frames do"
         if damage:
-            announced = f"announces {self.stream.frames} frames and " if self.stream.frames else ""
+            announced = f"announces {show_count(self.stream.frames, 'frame')} and " if self.stream.frames else ""
             raise VideoError(f"is cut short or damaged: {announced}has {len(stamps)} readable ones ({damage})")
         if not stamps:
             raise VideoError("holds a video stream without a single picture")

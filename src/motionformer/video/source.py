@@ -21,6 +21,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
+from motionformer.logging import show_count
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ class Video(ABC):
 
     def __repr__(self) -> str:
         of = self.metadata
-        return f"Video({str(self.path)!r}: {of.num_frames} frames {of.height}×{of.width}, {of.fps:g} per second)"
+        frames = show_count(of.num_frames, "frame")
+        return f"Video({str(self.path)!r}: {frames} {of.height}×{of.width}, {of.fps:g} per second)"
 
     @abstractmethod
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
@@ -228,7 +230,9 @@ class Video(ABC):
         plain, count = [as_int(i) for i in indices], self.metadata.num_frames
         for i in plain:
             if not 0 <= i < count:
-                raise VideoError(f"is out of range: the video has {count} frames, 0 to {count - 1}", self.path, frame=i)
+                raise VideoError(
+                    f"is out of range: the video has {show_count(count, 'frame')}, 0 to {count - 1}", self.path, frame=i
+                )
         return plain
 
     def __enter__(self: _V) -> _V:

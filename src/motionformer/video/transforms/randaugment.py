@@ -42,8 +42,9 @@ class RandAugment(Transform):
         channels: the order in which the operations see the channels. It matters for what takes the first one for red.
 
     Example:
+        >>> clip = torch.zeros(3, 16, 32, 40)
         >>> RandAugment.released()(clip, torch.Generator().manual_seed(0)).shape
-        torch.Size([3, 16, 256, 340])
+        torch.Size([3, 16, 32, 40])
     """
 
     num_ops: int = 2
