@@ -37,10 +37,23 @@ def test_a_clip_of_another_size_with_labels(weights: Path, tmp_path: Path) -> No
     assert "allowed 0.0001" in table.stdout
 
 
+def test_openvino(weights: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    result = CliRunner().invoke(app, ["export", str(weights), str(tmp_path / "model"), "--openvino", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    files = [tmp_path / "model.xml", tmp_path / "model.bin"]
+    assert report["path"] == str(files[0])
+    assert report["bytes"] == sum(file.stat().st_size for file in files)
+    assert report["largest_difference"] <= 1e-4
+
+
 def test_what_cannot_be_exported_says_why(weights: Path, tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, ["export", str(weights), str(tmp_path / "model.pth")])
     assert isinstance(wrong.exception, ExportError)
     assert ".pt2 or .onnx" in str(wrong.exception)
+    clash = CliRunner().invoke(app, ["export", str(weights), str(tmp_path / "model.onnx"), "--openvino"])
+    assert "--openvino writes .xml" in str(clash.exception)
     untrained = CliRunner().invoke(app, ["export", "motionformer-tiny", str(tmp_path / "model.pt2")])
     assert isinstance(untrained.exception, UnknownModelError)
     assert "without weights" in str(untrained.exception)

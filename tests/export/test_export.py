@@ -1,6 +1,7 @@
 """Exported files compute what the model computes, say how to feed them, and appear only when they do."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,16 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from tests.video.numbered import write_video
 from torch import Tensor
 
 from motionformer import Predictor, create_model, trace
 from motionformer.errors import EvaluationError, ExportError
-from motionformer.export import FORMATS, ExportedModel, export_model
+from motionformer.export import FORMATS, ExportedModel, export_model, open_model
 from motionformer.export.write import METADATA, Opened, _compare
 from motionformer.inference.views import model_fingerprint
 from motionformer.models import KernelConfig, Motionformer
 from tests.children import run_code
+from tests.video.numbered import write_video
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,10 +62,10 @@ for kind, (name, changes) in kinds.items():
     model = small(name, num_classes={"verb": 3, "noun": 2}, **changes)
     found = export_model(model, folder / f"{kind}.{suffixes.get(kind, 'pt2')}").agreement
     reports[kind] = [found.largest, found.largest_output, len(found.differences)]
-        clips = torch.randn(7, 3, 4, 24, 24)
-        with torch.no_grad():
-            out = model(clips)
-        numpy.savez(folder / f"{kind}.npz", clips=clips, **out)
+    clips = torch.randn(7, 3, 4, 24, 24)
+    with torch.no_grad():
+        out = model(clips)
+    numpy.savez(folder / f"{kind}.npz", clips=clips, **out)
 (folder / "reports.json").write_text(json.dumps(reports))
 """
 
@@ -170,7 +171,9 @@ def test_every_backend_predicts_the_same(files: dict[str, Path], network: Motion
     np.testing.assert_allclose(coarse.views["class"], wanted.views["class"], atol=0.05)
 
 
-def test_a_model_is_exported_for_its_backend(network: Motionformer, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_exported_for_its_backend(
+    network: Motionformer, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     predictor = Predictor(network, backend="openvino")
     np.testing.assert_allclose(predictor(clip).scores["class"], Predictor(network)(clip).scores["class"], atol=1e-5)
     assert "openvino" in repr(predictor)
@@ -182,7 +185,6 @@ def test_a_model_is_exported_for_its_backend(network: Motionformer, clip: Path, 
 
 def test_what_a_backend_cannot_do_is_told(files: dict[str, Path], network: Motionformer, tmp_path: Path) -> None:
     for model, options, error, message in (
-        (network, {"backend": "tensorrt"}, EvaluationError, r"`backend` \('tensorrt'\) must be one of torch, onnx, open"),
         (files[".onnx"], {"backend": "openvino"}, EvaluationError, "no file of backend 'openvino', but of 'onnx'"),
         (files[".onnx"], {"protocol": "released"}, EvaluationError, "`protocol` 'uniform', not 'released'"),
         (files[".onnx"], {"precision": "bf16"}, ExportError, r"`precision` \(bf16\) must be 32 for .onnx"),
@@ -192,6 +194,8 @@ def test_what_a_backend_cannot_do_is_told(files: dict[str, Path], network: Motio
     ):
         with pytest.raises(error, match=message):
             Predictor(model, **options)
+    with pytest.raises(EvaluationError, match=r"`backend` \('tensorrt'\) must be one of torch, onnx, openvino"):
+        open_model(network, "tensorrt")
     old = onnx.load(files[".onnx"])
     del old.metadata_props[:]
     onnx.save(old, tmp_path / "old.onnx")

@@ -69,7 +69,7 @@ class ExportedModel(nn.Module):
 
 
 def open_model(
-    source: Any, backend: Backend | None = None, *, precision: str = "32", protocol: SamplingProtocol | None = None
+    source: Any, backend: str | None = None, *, precision: str = "32", protocol: SamplingProtocol | None = None
 ) -> Motionformer | ExportedModel:
     """The model that computes: PyTorch's, or another runtime's.
 
@@ -102,7 +102,9 @@ def open_model(
 
 def _open_file(path: Path, backend: str | None, precision: str, protocol: str | None) -> ExportedModel:
     if backend not in (None, _backend_of(path)):
-        raise EvaluationError(f"{path} is no file of backend {backend!r}, but of {_backend_of(path)!r}: leave `backend` out.")
+        raise EvaluationError(
+            f"{path} is no file of backend {backend!r}, but of {_backend_of(path)!r}: leave `backend` out."
+        )
     model = ExportedModel(path, precision)
     if protocol not in (None, model.config.input.protocol):
         own = model.config.input.protocol
