@@ -25,6 +25,7 @@ from motionformer.cli import (
     info,
     lra,
     predict,
+    probe,
     recipes,
     reproduce,
     serve,
@@ -68,6 +69,7 @@ app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command(help=train.TRAIN_HELP)(train.train)
 app.command(help=recipes.RECIPES_HELP)(recipes.recipes)
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
+app.command(help=probe.PROBE_HELP)(probe.probe)
 app.command(help=predict.PREDICT_HELP)(predict.predict)
 app.command(help=features.FEATURES_HELP)(features.features)
 app.command(help=sync.SYNC_HELP)(sync.sync)

@@ -26,7 +26,8 @@ from motionformer.data import ClipReader, Failure, Views
 from motionformer.data.pool import Crash, run_in_order
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
-from motionformer.export import Backend, ExportedModel, open_model
+from motionformer.export import ExportedModel, open_model
+from motionformer.export.run import Backend
 from motionformer.inference.classes import LabelSource, find_names
 from motionformer.inference.inputs import Frames, as_frames
 from motionformer.inference.opening import check_several, is_one_video, open_input
