@@ -68,10 +68,10 @@ def check(
     json: Annotated[Path | None, typer.Option(help="Write everything here; - prints it.")] = None,
 ) -> None:
     from rich.console import Console
-    from rich.progress import track
 
     from motionformer.data.check import ScanReport, scan
     from motionformer.data.source import open_dataset
+    from motionformer.logging import progress_bar
     from motionformer.runs import check_output, write_atomically
 
     to_screen = json is not None and str(json) == "-"
@@ -85,9 +85,9 @@ def check(
     for one in annotations:
         _print_how(console, one)
     running = scan(annotations, num_workers=num_workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
-    progress = Console(stderr=True)
     num_videos = len({record.path for one in annotations for record in one})
-    files = tuple(track(running, "checking", num_videos, console=progress, transient=True))
+    with progress_bar() as progress:
+        files = tuple(progress.track(running, num_videos, description="checking"))
     report = ScanReport(tuple(annotations), files)
     _print_report(console, report, show)
     if csv:

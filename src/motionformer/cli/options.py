@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from motionformer.deprecation import REMOVED_IN
+
 if TYPE_CHECKING:
     import torch
 
@@ -87,17 +89,18 @@ def _rename(words: list[str], known: set[str]) -> Iterator[str]:
         if new is None or option in known or new not in known:
             yield word
             continue
-        typer.secho(f"warning: {option} is deprecated and will be removed in 0.3; use {new}.", fg="yellow", err=True)
+        text = f"warning: {option} is deprecated and will be removed in {REMOVED_IN}; use {new}."
+        typer.secho(text, fg="yellow", err=True)
         yield new + equals + value
 
 
 def find_device(name: str) -> "torch.device":
     """auto: a GPU where there is one; under torchrun each process has its own."""
-    import os
-
     import torch
 
-    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    from motionformer.distributed import local_rank
+
+    own = f"cuda:{local_rank()}"
     if name == "auto":
         name = own if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
