@@ -28,6 +28,7 @@ from motionformer.cli import (
     recipes,
     reproduce,
     serve,
+    sync,
     trace,
     track,
     train,
@@ -69,6 +70,7 @@ app.command(help=recipes.RECIPES_HELP)(recipes.recipes)
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
 app.command(help=predict.PREDICT_HELP)(predict.predict)
 app.command(help=features.FEATURES_HELP)(features.features)
+app.command(help=sync.SYNC_HELP)(sync.sync)
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)

@@ -14,7 +14,9 @@ from motionformer.inference.report import (
     write_reports,
 )
 from motionformer.inference.results import ClassScore, Header, Prediction, Results
+from motionformer.inference.reversal import ReversedVideos, compare_reversed
 from motionformer.inference.scorer import Scoring, Sigmoid, Softmax, average_views
+from motionformer.inference.sync import SyncFeatures, SyncPrediction, SyncPredictor, SyncWindow, desync_score
 from motionformer.inference.timeline import Segment, Timeline
 from motionformer.inference.views import Entry, FileVideos, MotionVideos, VideoSource, open_source
 
@@ -31,16 +33,23 @@ __all__ = [
     "Prediction",
     "Predictor",
     "Results",
+    "ReversedVideos",
     "Scoring",
     "Segment",
     "Sigmoid",
     "Softmax",
+    "SyncFeatures",
+    "SyncPrediction",
+    "SyncPredictor",
+    "SyncWindow",
     "Timeline",
     "VideoSource",
     "average_views",
     "challenge_submission",
     "compare",
+    "compare_reversed",
     "confusion",
+    "desync_score",
     "evaluate",
     "find_inputs",
     "open_source",

@@ -69,10 +69,11 @@ class FrameReadout(nn.Module):
 
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
         patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> (b f) s c", f=grid[0])
-        token = self.token.expand(len(patches), -1, -1)
+        token = (self.token * 1.0).expand(patches.shape[0], -1, -1)  # times one, as in `Motionformer.embed`
         layer, first = self.layer, self.layer.norm1(token)
         x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
-        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
+        x = x + layer.mlp(layer.norm2(x))
+        return x.view(tokens.shape[0], grid[0], -1)  # type: ignore[no-any-return]
 
 
 Readout = ClassReadout | MotionReadout | FrameReadout
