@@ -137,6 +137,21 @@ def test_an_option_of_0_1_is_read_with_a_warning_that_names_the_new_one(old: lis
     assert same.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "new"),
+    [
+        (["info", "motionformer-tiny", "--classes", "3"], "--num-classes"),
+        (["evaluate", "motion-tiny", "motion:easy:8", "--classes", "nowhere.txt"], "--class-names"),
+        (["data", "check", "pyproject.toml", "--classes", "nowhere.txt"], "--class-names"),
+    ],
+)
+def test_classes_were_a_number_here_and_a_file_there(words: list[str], new: str) -> None:
+    done = CliRunner().invoke(cli.app, words)
+    assert f"warning: --classes is deprecated and will be removed in 0.3; use {new}.\n" in done.stderr
+    assert done.exit_code == (0 if new == "--num-classes" else 2)
+    assert new == "--num-classes" or f"for '{new}'" in " ".join(done.stderr.split())
+
+
 def test_an_option_of_0_1_is_read_in_commands_of_groups(tmp_path: Path) -> None:
     words = [
         "lra",

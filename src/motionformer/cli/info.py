@@ -39,7 +39,7 @@ def info(
     prototypes: Annotated[
         int | None, typer.Option(min=1, help="Prototypes or landmarks of an approximation.", show_default=_OWN)
     ] = None,
-    classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.", show_default=_OWN)] = None,
+    num_classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.", show_default=_OWN)] = None,
     batch_size: Annotated[int, typer.Option(help="Clips per batch, for the memory estimates.", min=1)] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,7 +72,7 @@ def info(
         changes["tubelet"] = tubelet
     if attention is not None:
         changes["attention"] = attention
-    config = adapt_config(_find_config(model), num_classes=classes, frames=frames, size=size, **changes)
+    config = adapt_config(_find_config(model), num_classes=num_classes, frames=frames, size=size, **changes)
     if kernel is not None or prototypes is not None:
         choice = kernel or config.kernel.kind
         config = replace(

@@ -53,8 +53,8 @@ Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "fol
 KindOption = Annotated[Kind, typer.Option("--kind", help="Layout of the data.")]
 RootOption = Annotated[Path | None, typer.Option("--root", help="Folder of the videos, if not that of the list.")]
 SplitOption = Annotated[str | None, typer.Option("--split", help="train, val or test, where DATA holds several.")]
-ClassesOption = Annotated[
-    Path | None, typer.Option("--classes", exists=True, help="File with the class names, in order.")
+ClassNamesOption = Annotated[
+    Path | None, typer.Option("--class-names", exists=True, help="File with the class names, in order.")
 ]
 MissingOption = Annotated[Literal["error", "drop"], typer.Option("--missing", help="Listed videos that are not there.")]
 
@@ -66,8 +66,11 @@ RENAMED = {
     "--from": "--init-from",
     "--at": "--point",
     "--masks": "--output",
+    "--classes": "--num-classes",  # of info and convert
 }
 """Spellings of 0.1; accepted until 0.3."""
+_ELSEWHERE = {"--classes": "--class-names"}
+"""Of commands that do not have the first: evaluate and data."""
 
 
 class CommandGroup(TyperGroup):
@@ -86,6 +89,7 @@ def _rename(words: list[str], known: set[str]) -> Iterator[str]:
             return
         option, equals, value = word.partition("=")
         new = RENAMED.get(option)
+        new = new if new in known else _ELSEWHERE.get(option, new)
         if new is None or option in known or new not in known:
             yield word
             continue
