@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import motionformer
 from motionformer import cli
 from motionformer.cli.options import RENAMED, _rename
+from motionformer.deprecation import warn_deprecated
 from tests.docs.test_docs import commands
 
 
@@ -135,6 +137,25 @@ def test_an_option_of_0_1_is_read_with_a_warning_that_names_the_new_one(old: lis
     assert json.loads(done.stdout)["batch_size"] == 3
     assert done.stderr == "warning: --batch is deprecated and will be removed in 0.3; use --batch-size.\n"
     assert same.stderr == ""
+
+
+def test_a_name_of_0_1_in_a_file_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not Python's form, with a line of code that is not the user's; warnings of others keep it."""
+    others: list[str] = []
+
+    def work() -> None:
+        warn_deprecated("old/config.json: `attend`", "`kernel`")
+        warnings.warn("of another package", FutureWarning, stacklevel=1)
+
+    monkeypatch.setattr(cli, "app", work)
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *where: others.append(str(message)))
+    with warnings.catch_warnings(action="always"):
+        cli.main()
+    expected = "warning: old/config.json: `attend` is deprecated and will be removed in 0.3; use `kernel`.\n"
+    assert capsys.readouterr().err == expected
+    assert others == ["of another package"]
 
 
 @pytest.mark.parametrize(
