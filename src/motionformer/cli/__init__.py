@@ -26,6 +26,7 @@ from motionformer.cli import (
     info,
     lra,
     predict,
+    probe,
     recipes,
     reproduce,
     serve,
@@ -70,6 +71,7 @@ app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command(help=train.TRAIN_HELP)(train.train)
 app.command(help=recipes.RECIPES_HELP)(recipes.recipes)
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
+app.command(help=probe.PROBE_HELP)(probe.probe)
 app.command(help=predict.PREDICT_HELP)(predict.predict)
 app.command(help=features.FEATURES_HELP)(features.features)
 app.command(help=sync.SYNC_HELP)(sync.sync)
