@@ -123,7 +123,7 @@ def _print_file_names_as_bytes() -> None:
 
 
 def _show_deprecations_as_messages() -> None:
-    """A name of 0.1 in a file is one line, as in an option; of Python's own form, the line of code is not the user's."""
+    """A name of 0.1 in a file is one line, as in an option: Python would show a line of code that is not the user's."""
     show_others = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
