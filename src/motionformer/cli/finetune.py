@@ -129,6 +129,7 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     from motionformer.logging import show_count
     from motionformer.models.adapter import describe_adapters
     from motionformer.training.model import build_config
+    from motionformer.training.run_folder import describe_shape
 
     recipe = planned.recipe
     config = build_config(recipe, len(planned.class_names))
@@ -151,7 +152,7 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
         ("classes", several + ", ".join(planned.class_names)),
         ("clip", f"{show_count(spec.frames, 'frame')} {how}, {spec.height} × {spec.width} px"),
         ("mirrored", planned.mirrored),
-        ("model", f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}"),
+        ("model", describe_shape(config)),
         *([("adapters", describe_adapters(config))] if config.adapter.attention else []),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),

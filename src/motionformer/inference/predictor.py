@@ -174,11 +174,12 @@ class Predictor:
                 else:
                     yield self._predict_views(views, names[index])
 
-    def timeline(self, path: PathLikeStr, *, hop: float | None = None, window: float | None = None) -> Timeline:
+    @renamed_arguments(path="video")
+    def timeline(self, video: PathLikeStr, *, hop: float | None = None, window: float | None = None) -> Timeline:
         """Predict a long video window by window: each frame is decoded once, memory does not grow with its length.
 
         Args:
-            path: a file or a folder of frames.
+            video: a file or a folder of frames.
             hop: seconds from window to window. [default: half a window]
             window: seconds, for weights trained on segments of whole videos, whose clips have no length of their own.
 
@@ -188,12 +189,12 @@ class Predictor:
         Raises:
             VideoError: a video that cannot be read.
         """
-        with stream_video(path, time_limit=self.reader.time_limit, square_pixels=self.reader.square_pixels) as stream:
+        with stream_video(video, time_limit=self.reader.time_limit, square_pixels=self.reader.square_pixels) as stream:
             windows = Windows.of_model(self.spec, stream.fps, hop, window)
             picked = windows.slide(map(self._resize, stream.frames))
             per_batch = max(1, self.scorer.batch_size // self.reader.num_crops)
-            found = [p for some in batched(picked, per_batch) for p in self._predict_windows(some, stream, path)]
-        return Timeline(fspath(path), found[-1].end or 0.0, tuple(found))
+            found = [p for some in batched(picked, per_batch) for p in self._predict_windows(some, stream, video)]
+        return Timeline(fspath(video), found[-1].end or 0.0, tuple(found))
 
     def stream(
         self,
