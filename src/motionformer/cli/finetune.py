@@ -1,5 +1,6 @@
 """`motionformer finetune`: train a model on your own videos."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -32,6 +33,8 @@ an interrupted run. `key=value` changes any key of the recipe.
 
     motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train adapter
 
+    motionformer finetune videos/ --init-from dinov2_vits14.safetensors --time 10m
+
     motionformer finetune train.csv --init-from k400_motionformer_224_16x4 --train head --epochs 10 optimiser.lr=1e-3
 
     motionformer finetune videos/ --attention joint --seed 1 --output runs/joint-1 --plan
@@ -49,6 +52,9 @@ def finetune(
         typer.Option(
             help="Trainable parameters: all, head, last:N blocks, lora:RANK, adapter.", show_default="see --plan"
         ),
+    ] = "",
+    time: Annotated[
+        str, typer.Option(help="How long it may take (90s, 10m, 2h): picks what is trained.", show_default="no limit")
     ] = "",
     attention: Attention = None,
     readout: Annotated[
@@ -88,6 +94,7 @@ def finetune(
     options = FinetuneOptions(
         init_from=init_from,
         train=train,
+        time=time,
         attention=attention,
         readout=readout,
         frames=frames,
@@ -111,6 +118,7 @@ def finetune(
             values = {
                 "videos": {"train": len(planned.train), "val": len(planned.val)},
                 "steps": planned.steps,
+                "choice": asdict(planned.choice),
                 "mirrored": planned.mirrored,
                 "notes": planned.notes,
                 "recipe": planned.recipe.to_dict(),
@@ -149,7 +157,7 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
         *([("adapters", describe_adapters(config))] if config.adapter.attention else []),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),
-        ("trainable", recipe.model.train),
+        ("trainable", f"{recipe.model.train} ({planned.choice.reason})"),
         ("training", f"{length}, learning rate {recipe.optimiser.lr:g}"),
     ]
     if recipe.optimiser.new_rate != 1.0:
@@ -165,6 +173,7 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         values = {"folder": str(run.folder), "model": str(run.model), "last": run.last, "seconds": run.seconds}
         intervals = run.card["results"].get("confidence", {})
         values |= {"kept": run.kept, "keep_epoch": planned.recipe.keep_epoch, "confidence": intervals}
+        values["choice"] = asdict(planned.choice)
         problems = {"failed": run.card["failed"], "notes": planned.notes}
         if "lora" in run.card:
             values["lora"] = {"folder": str(run.folder / "lora"), **run.card["lora"]}
