@@ -201,6 +201,8 @@ class AttentionScheme(nn.Module, ABC):
 
     options: tuple[str, ...] = ()
     """Names of its own options, given as `attention_options` in a configuration and passed to the constructor."""
+    prefix_per_frame = False
+    """Whether prefix tokens belong to frames, the same number to each, and not to the clip."""
 
     def __init__(
         self,

@@ -25,9 +25,11 @@ from motionformer.cli import (
     info,
     lra,
     predict,
+    probe,
     recipes,
     reproduce,
     serve,
+    sync,
     trace,
     track,
     train,
@@ -67,8 +69,10 @@ app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command(help=train.TRAIN_HELP)(train.train)
 app.command(help=recipes.RECIPES_HELP)(recipes.recipes)
 app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
+app.command(help=probe.PROBE_HELP)(probe.probe)
 app.command(help=predict.PREDICT_HELP)(predict.predict)
 app.command(help=features.FEATURES_HELP)(features.features)
+app.command(help=sync.SYNC_HELP)(sync.sync)
 app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)

@@ -8,7 +8,7 @@ from motionformer.cli.options import Attention, JsonOption
 from motionformer.cli.report import plain_console, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from motionformer.models import ModelConfig
+    from motionformer.models import InputSpec, ModelConfig
 
 _OWN = "the model's own"
 _SAMPLING = {
@@ -91,6 +91,7 @@ def info(
         "adapters": describe_adapters(config) if config.adapter.attention else None,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
         "protocol": config.input.protocol,
+        "segments": _describe_segments(config.input),
         "grid": list(config.grid),
         "tokens": config.num_prefix_tokens + config.grid[0] * config.grid[1] * config.grid[2],
         "parameters": cost.parameters,
@@ -121,18 +122,28 @@ def _paper_gmacs(config: "ModelConfig") -> float | None:
         return None
 
 
+def _describe_segments(spec: "InputSpec") -> str | None:
+    """Of models that take a video as overlapping segments."""
+    if spec.hop is None:
+        return None
+    return f"a segment every {spec.hop} frames at {spec.fps:g} per second, {spec.interpolation} (docs/synchformer.md)"
+
+
 def _find_config(model: str) -> "ModelConfig":
     from dataclasses import replace
 
     from motionformer.models.variants import VARIANTS, model_config
     from motionformer.weights.load import read_config
     from motionformer.weights.released import RELEASED
+    from motionformer.weights.synchformer import SYNCHFORMER, VISUAL
 
     if model in RELEASED:  # known without the file
         released = RELEASED[model]
         base = VARIANTS[f"{released.kind}-base"]
         classes: Any = {"k400": 400, "k600": 600, "ssv2": 174, "ek": {"verb": 97, "noun": 300}}[released.dataset]
         return replace(base, input=released.input, num_classes=classes, project_values=False, position_grid=(14, 14))
+    if model == SYNCHFORMER:
+        return VISUAL
     if model.lower().replace("_", "-") in VARIANTS:
         return model_config(model)
     return read_config(model)
@@ -147,7 +158,7 @@ def _print_report(report: dict[str, Any]) -> None:
         ("attention", f"{report['attention']}, {report['kernel']}"),
         *([("adapters", report["adapters"])] if report["adapters"] else []),
         ("clip", f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}"),
-        ("sampling", _SAMPLING[report["protocol"]]),
+        ("sampling", report["segments"] or _SAMPLING[report["protocol"]]),
         ("tokens", f"{report['tokens']:,} ({show_count(grid[0], 'frame')} of {grid[1]} × {grid[2]}, and prefix)"),
         ("parameters", f"{report['parameters'] / 1e6:.1f} M"),
     ]
@@ -169,6 +180,7 @@ def _list_models(as_json: bool) -> None:
     from motionformer.models.costs import paper_macs
     from motionformer.models.variants import VARIANTS
     from motionformer.weights.released import RELEASED
+    from motionformer.weights.synchformer import SYNCHFORMER
 
     rows = [
         {
@@ -201,7 +213,7 @@ def _list_models(as_json: bool) -> None:
     print_table(columns, listed, title="models", right=("GMACs",), wrap=("attention",), compact=True)
     console = plain_console()
     console.print("GMACs: billions of multiply-adds per clip by the paper's convention; `info MODEL` counts what runs.")
-    console.print("released weights: " + ", ".join(RELEASED))
+    console.print("released weights: " + ", ".join((*RELEASED, SYNCHFORMER)))
 
 
 def _mega(count: int) -> str:

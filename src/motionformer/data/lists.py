@@ -221,6 +221,7 @@ def read_plain_list(
             end=row.optional_number("end"),
             source=file,
             line=row.line,
+            group=row.cells.get("group", ""),
         )
         for row in rows
     )
@@ -229,8 +230,9 @@ def read_plain_list(
 
 
 def write_list(annotations: Annotations, file: Path) -> None:
-    """Write `path,label[,start,end]` with absolute paths and class names, for `open_dataset`; a column `labels` where
-    videos have any number of classes. A class named by a number is written as `class 7`: a bare number is an index."""
+    """Write `path,label[,start,end][,group]` with absolute paths and class names, for `open_dataset`; a column
+    `labels` where videos have any number of classes. A class named by a number is written as `class 7`: a bare number
+    is an index."""
     assert isinstance(annotations.class_names, tuple), "lists of several tasks are not written"
     for record in annotations:
         _check_name(record)
@@ -238,12 +240,13 @@ def write_list(annotations: Annotations, file: Path) -> None:
         rows = csv.writer(handle, lineterminator="\n")
         has_times = any(record.start is not None or record.end is not None for record in annotations)
         column = "labels" if annotations.is_multi_label else "label"
-        rows.writerow(["path", column, "start", "end"] if has_times else ["path", column])
+        has_groups = any(record.group for record in annotations)
+        rows.writerow(["path", column, *(["start", "end"] if has_times else []), *(["group"] if has_groups else [])])
         for record in annotations:
             names = [_writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
             row = [str(record.path.resolve()), SEPARATOR.join(names)]
             times = ["" if time is None else repr(time) for time in (record.start, record.end)]
-            rows.writerow(row + times if has_times else row)
+            rows.writerow([*row, *(times if has_times else []), *([record.group] if has_groups else [])])
 
 
 def _check_name(record: Record) -> None:

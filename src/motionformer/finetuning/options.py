@@ -202,7 +202,8 @@ def _initial_model_config(init_from: str) -> ModelConfig:
     checkpoint = read_checkpoint(find_weights(init_from))
     if is_video_model(checkpoint):
         config = read_config(init_from)
-        config = replace(config, readout="class") if config.readout == "frames" else config
+        if config.readout == "frames":  # of a Synchformer: its class token
+            config = replace(config, readout="class", input=replace(config.input, hop=None))
         return replace(config, input=RELEASED[init_from].input) if init_from in RELEASED else config
     # without a value projection the image model's features pass through the new temporal attention unchanged
     model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)

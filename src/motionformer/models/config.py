@@ -13,7 +13,7 @@ from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
-ReadoutKind = Literal["class", "motion", "frames"]
+ReadoutKind = Literal["class", "concat", "motion", "paths", "frames"]
 ScoringKind = Literal["softmax", "sigmoid"]
 MLPActivation = Literal["gelu", "gelu_tanh"]
 RENAMED = {"attend": "kernel"}
@@ -108,8 +108,10 @@ class ModelConfig:
             (embeddings are interpolated to the clip).
         position_frames: likewise, frames.
         num_classes: a number, 0 for features only, or several heads by name: `{"verb": 97, "noun": 300}`.
-        readout: what the head sees: the class token, with it the moments of motion (`MotionReadout`), or a vector per
-            token frame, for features without classes (`FrameReadout`).
+        readout: what the head sees: the class token (`ClassReadout`), vectors of all frames side by side
+            (`ConcatReadout`), with the class token the moments of motion (`MotionReadout`), with both the displacements
+            along attention paths (`PathReadout`); or a vector per token frame, for features without classes
+            (`FrameReadout`).
         hidden_head: whether there is a hidden layer before the classifier.
         head_activation: its activation.
         scoring: what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`).

@@ -26,7 +26,7 @@ from motionformer.errors import MotionformerError
 from motionformer.models.adapter import AttentionAdapter, adapted_blocks
 from motionformer.models.block import MLP, StochasticDepth
 from motionformer.models.config import ModelConfig
-from motionformer.models.head import READOUTS, FrameReadout
+from motionformer.models.head import READOUTS, FrameReadout, build_readout
 from motionformer.models.motionformer import Motionformer, build_block
 
 PEAK_RESET = Path("/proc/self/clear_refs")
@@ -263,7 +263,7 @@ def _norm(tokens: int, c: int) -> int:
 
 def _head(config: ModelConfig) -> int:
     classes = sum(config.num_classes.values()) if isinstance(config.num_classes, dict) else config.num_classes
-    width = READOUTS[config.readout].width * config.dim
+    width = build_readout(config).width(config.dim, config.grid)
     return width * config.dim + config.dim * classes if config.hidden_head else width * classes
 
 

@@ -4,11 +4,12 @@ Logits always: softmax happens once, where views are averaged.
 """
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from motionformer.attention import JointAttention
+from motionformer.attention import SCHEMES, JointAttention
 from motionformer.models.block import Block
 from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
 from motionformer.models.tokens import Grid
@@ -16,23 +17,68 @@ from motionformer.models.tokens import Grid
 _ACTIVATIONS: dict[ActivationKind, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
 _GAIN = 10.0
 """Moments of tokens are small beside the class token: products of centred times and positions mostly cancel."""
+_SHARPNESS = 0.02
+"""Of the softmax that finds a token in the next frame: its cosines differ by a few hundredths."""
 
 
-class ClassReadout(nn.Module):
-    """The class token (method.md §2); without one, the mean of the patch tokens."""
+class Readout(nn.Module):
+    """What the head sees of the tokens: `readout(tokens, grid)`."""
 
-    width = 1
-    """Vectors of the model's width that come out."""
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Readout":
+        """For the tokens of such a model."""
+        return cls()
 
-    def __init__(self, num_prefix_tokens: int) -> None:
+    def width(self, dim: int, grid: Grid) -> int:
+        """Numbers that come out, of tokens of width `dim`."""
+        return dim
+
+
+class ClassReadout(Readout):
+    """The class token (method.md §2), or the mean of the frames' class tokens; without any, the mean of all patches.
+
+    Args:
+        num_prefix_tokens: class token and registers.
+        per_frame: whether the prefix tokens are those of each frame, in order (space-only attention).
+    """
+
+    def __init__(self, num_prefix_tokens: int, per_frame: bool = False) -> None:
         super().__init__()
         self.num_prefix_tokens = num_prefix_tokens
+        self.per_frame = per_frame
 
-    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        return cls(config.num_prefix_tokens, SCHEMES[config.attention].prefix_per_frame)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        if self.num_prefix_tokens and self.per_frame:
+            return self.frame_vectors(tokens, grid).mean(dim=1)
         return tokens[:, 0] if self.num_prefix_tokens else tokens.mean(dim=1)
 
+    def frame_vectors(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
+        """The class token of each frame; where frames have none, the mean of its patches."""
+        p = self.num_prefix_tokens
+        if p and self.per_frame:
+            return tokens[:, : p : p // grid[0]]
+        patches: Tensor = rearrange(tokens[:, p:], "b (f s) c -> b f s c", f=grid[0])
+        return patches.mean(dim=2)
 
-class MotionReadout(nn.Module):
+
+class ConcatReadout(ClassReadout):
+    """The vectors of all frames side by side: a linear head sees the order of the frames.
+
+    It takes clips of the number of frames that it was made for.
+    """
+
+    def width(self, dim: int, grid: Grid) -> int:
+        return dim * grid[0]
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        return self.frame_vectors(tokens, grid).flatten(1)
+
+
+class MotionReadout(ClassReadout):
     """The class token, and of every channel the moments time × row and time × column over the patch tokens.
 
     Of a channel that answers to hands, time × column is positive where a hand goes right, negative where it goes left,
@@ -40,25 +86,41 @@ class MotionReadout(nn.Module):
     can tell a swipe's direction at once, where a class token must first learn to relate positions to time.
     """
 
-    width = 3
+    def width(self, dim: int, grid: Grid) -> int:
+        return 3 * dim
 
-    def __init__(self, num_prefix_tokens: int) -> None:
-        super().__init__()
-        self.first = ClassReadout(num_prefix_tokens)
-
-    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b 3*c"]:
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
         weights = _motion_weights(grid).to(tokens)
-        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.first.num_prefix_tokens :])
-        return torch.cat((self.first(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
+        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.num_prefix_tokens :])
+        return torch.cat((super().forward(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-class FrameReadout(nn.Module):
+class PathReadout(MotionReadout):
+    """What `MotionReadout` gives, and of every channel the mean displacement, in rows and columns, of its tokens.
+
+    A patch token looks for itself in the next frame: a softmax over that frame's patches of their cosines to it, whose
+    mean position is where it went. The step is a value of two numbers, weighted by the token, channel by channel.
+    """
+
+    def width(self, dim: int, grid: Grid) -> int:
+        return 5 * dim
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> b f s c", f=grid[0])
+        unit = F.normalize(patches, dim=-1)
+        alike = torch.einsum("bfsc,bfuc->bfsu", unit[:, :-1], unit[:, 1:])
+        positions = torch.cartesian_prod(_centred(grid[1]), _centred(grid[2])).to(tokens)
+        steps = (alike / _SHARPNESS).softmax(dim=-1) @ positions - positions
+        count = max(1, grid[0] - 1) * grid[1] * grid[2]
+        carried = torch.einsum("bfsk,bfsc->bkc", steps, patches[:, :-1]) / count
+        return torch.cat((super().forward(tokens, grid), _GAIN * carried.flatten(1)), dim=1)
+
+
+class FrameReadout(Readout):
     """A vector per token frame: one more transformer layer reads a learnt token and the patch tokens of each frame.
 
     Only the learnt token's row of the layer is computed: nobody reads the others.
     """
-
-    width = 1
 
     def __init__(self, num_prefix_tokens: int, dim: int, num_heads: int, mlp_ratio: float = 4.0) -> None:
         super().__init__()
@@ -67,31 +129,40 @@ class FrameReadout(nn.Module):
         self.layer = Block(dim, JointAttention(dim, num_heads, num_prefix_tokens=1), mlp_ratio)
         nn.init.trunc_normal_(self.token, std=0.02)
 
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        return cls(config.num_prefix_tokens, config.dim, config.num_heads, config.mlp_ratio)
+
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
         patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> (b f) s c", f=grid[0])
-        token = self.token.expand(len(patches), -1, -1)
+        token = (self.token * 1.0).expand(patches.shape[0], -1, -1)  # times one, as in `Motionformer.embed`
         layer, first = self.layer, self.layer.norm1(token)
         x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
-        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
+        x = x + layer.mlp(layer.norm2(x))
+        return x.view(tokens.shape[0], grid[0], -1)  # type: ignore[no-any-return]
 
 
-Readout = ClassReadout | MotionReadout | FrameReadout
-READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout, "frames": FrameReadout}
+READOUTS: dict[ReadoutKind, type[Readout]] = {
+    "class": ClassReadout,
+    "concat": ConcatReadout,
+    "motion": MotionReadout,
+    "paths": PathReadout,
+    "frames": FrameReadout,
+}
+POOLED: tuple[ReadoutKind, ...] = ("class", "concat", "motion", "paths")
+"""Those without parameters, for a head of classes."""
 
 
 def build_readout(config: ModelConfig) -> Readout:
     """Tokens → what the head sees."""
-    kind = READOUTS.get(config.readout)
-    if kind is None:
+    if config.readout not in READOUTS:
         raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
-    if issubclass(kind, FrameReadout):
-        return kind(config.num_prefix_tokens, config.dim, config.num_heads, config.mlp_ratio)
-    return kind(config.num_prefix_tokens)
+    return READOUTS[config.readout].of(config)
 
 
 def build_head(config: ModelConfig) -> nn.Module:
     """Readout → logits, for one head or several."""
-    width = READOUTS[config.readout].width * config.dim
+    width = build_readout(config).width(config.dim, config.grid)
     hidden = _HiddenLayer(width, config.dim, config.head_activation) if config.hidden_head else nn.Identity()
     features = config.dim if config.hidden_head else width
     if isinstance(config.num_classes, dict):

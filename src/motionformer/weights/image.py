@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from motionformer.attention import SCHEMES
 from motionformer.errors import CheckpointError, DownloadError
 from motionformer.models.block import DividedBlock
 from motionformer.models.config import InputSpec, ModelConfig
@@ -27,7 +28,7 @@ from motionformer.weights.load import CONFIG, fetch_from_hub, is_hub_name
 
 Inflation = Literal["central", "average"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_NEW = (".adapter.", ".time_attn.", ".norm_time.", "positions.time", "head.")
+_NEW = (".adapter.", ".time_attn.", ".norm_time.", "positions.time", "head.", "readout.")
 """Newly initialised, as is all that a scheme has beside the projections `qkv` and `proj`."""
 _SCHEMES_OWN = re.compile(r"blocks\.\d+\.attn\.(?!qkv\.|proj\.)")
 
@@ -82,6 +83,8 @@ def from_image_weights(
     checkpoint = _open_image_file(source)
     weights, report = _translate(checkpoint, source)
     num_heads = overrides.pop("num_heads", None) or checkpoint.cfg.get("num_attention_heads")
+    if SCHEMES[overrides.get("attention", "trajectory")].prefix_per_frame:
+        overrides.setdefault("num_prefix_tokens", frames // tubelet)
     config = adapt_config(
         _matching_config(weights, report, num_heads, mean, std),
         num_classes=num_classes,
@@ -208,6 +211,8 @@ def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], confi
     """The image's position embedding as the spatial one, or repeated over frames as the joint one."""
     patches = _num_patches(weights)
     prefix, space = table[: len(table) - patches], table[len(table) - patches :]
+    if SCHEMES[config.attention].prefix_per_frame:
+        prefix = prefix[:1].repeat(config.num_prefix_tokens, 1)
     if len(prefix) < config.num_prefix_tokens:  # extra prefix tokens of the video model have no position yet
         prefix = torch.cat((prefix, prefix.new_zeros(config.num_prefix_tokens - len(prefix), prefix.shape[1])))
     found = {"positions.prefix": prefix[: config.num_prefix_tokens]} if config.num_prefix_tokens else {}
@@ -227,6 +232,8 @@ def _quiet_time_attention(model: Motionformer) -> None:
 
 
 def _fit_prefix(token: Tensor, config: ModelConfig, report: LoadReport) -> Tensor:
+    if SCHEMES[config.attention].prefix_per_frame:
+        return token.repeat(1, config.num_prefix_tokens, 1)
     missing = config.num_prefix_tokens - 1
     if missing > 0:
         report.notes.append(f"{missing} more prefix tokens start at zero")
