@@ -12,6 +12,7 @@ from motionformer.cli.report import plain_console, print_facts, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from motionformer.data.record import Missing
     from motionformer.finetuning import FinetunePlan
     from motionformer.training import TrainingResult
 
@@ -50,7 +51,8 @@ def finetune(
     train: Annotated[
         str,
         typer.Option(
-            help="Trainable parameters: all, head, last:N blocks, lora:RANK, adapter.", show_default="see --plan"
+            help="What is trained: all, head, last:N blocks, lora:RANK, adapter; or probe.",
+            show_default="see --plan",
         ),
     ] = "",
     time: Annotated[
@@ -91,6 +93,10 @@ def finetune(
     from motionformer.finetuning import FinetuneOptions, plan_finetune
     from motionformer.logging import show_messages
 
+    if train == "probe":
+        _run_probe(videos, init_from, output, "as asked", as_json, frames, size, held_out, missing, seed)
+        return
+
     options = FinetuneOptions(
         init_from=init_from,
         train=train,
@@ -125,12 +131,57 @@ def finetune(
             }
             print_json(values)
         return
+    if planned.can_probe and not overrides:
+        _run_probe(videos, init_from, output, planned.choice.probe, as_json, frames, size, held_out, missing, seed)
+        return
     from motionformer.training import train as run_training
 
     planned.write_lists()
     with show_messages():
         result = run_training(planned.recipe)
     _print_result(result, planned, console, as_json)
+
+
+def _run_probe(
+    videos: Path,
+    init_from: str,
+    output: str,
+    reason: str,
+    as_json: bool,
+    frames: int | None,
+    size: int | None,
+    held_out: float,
+    missing: "Missing",
+    seed: int,
+) -> None:
+    """Heads on frozen features instead of training (`motionformer probe`)."""
+    from motionformer.errors import RecipeError
+    from motionformer.logging import show_messages
+    from motionformer.probing import probe
+    from motionformer.probing.report import describe
+
+    if not init_from:
+        raise RecipeError("a probe needs the weights that it freezes: give --init-from.")
+    console = plain_console(stderr=as_json)
+    console.print(f"probe ({reason}): heads on frozen features; --train trains instead")
+    with show_messages():
+        result = probe(
+            videos,
+            init_from,
+            output or None,
+            frames=frames,
+            size=size,
+            held_out=held_out,
+            missing=missing,
+            seed=seed,
+        )
+    if as_json:
+        chosen = {"train": "probe", "reason": reason}
+        print_json({"folder": str(result.folder), "model": str(result.model), "choice": chosen, **result.report})
+        return
+    for line in describe(result.report):
+        console.print(line)
+    console.print(f"model: {result.model}")
 
 
 def _print_plan(console: "Console", planned: "FinetunePlan") -> None:

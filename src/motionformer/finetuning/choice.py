@@ -37,12 +37,14 @@ class TrainingChoice:
         train: as `--train` takes it.
         reason: a sentence.
         epochs: fewer than usual, to fit the time; None for the usual number.
+        probe: why a probe of frozen features (`motionformer probe`) is better still; empty where it is not.
         seconds: estimate for each candidate that was timed.
     """
 
     train: str
     reason: str
     epochs: int | None = None
+    probe: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -83,7 +85,8 @@ def choose_by_rule(
         return TrainingChoice("all", f"a small model ({config.dim} wide) is trained whole")
     each = num_train / max(1, num_classes)
     if each < _FEW:
-        return TrainingChoice("last:4", f"{each:.0f} videos per class are too few to train everything")
+        reason = f"{each:.0f} videos per class are too few to train everything"
+        return TrainingChoice("last:4", reason, probe="" if has_gpu else f"{reason}, on a CPU")
     if has_gpu:
         return TrainingChoice("all", f"{num_train} videos, {each:.0f} per class, and a GPU")
     return TrainingChoice("last:4", f"{num_train} videos on a CPU: a third of the blocks costs a third of the training")
@@ -117,7 +120,7 @@ def choose_by_time(
         if measured[name] <= seconds:
             skipped = ", ".join(f"{other} about {show_time(measured[other])}" for other in measured if other != name)
             reason = f"about {show_time(measured[name])} by measured steps, within {show_time(seconds)}"
-            return TrainingChoice(name, reason + (f" ({skipped})" if skipped else ""), None, measured)
+            return TrainingChoice(name, reason + (f" ({skipped})" if skipped else ""), seconds=measured)
     cheapest = min(measured, key=lambda name: measured[name])
     one, usual = each[cheapest]
     epochs = max(1, floor(seconds / one))
@@ -126,7 +129,7 @@ def choose_by_time(
         reason = f"nothing fits into {show_time(seconds)}: one epoch of the cheapest takes about {show_time(one)}"
     else:
         reason = f"the cheapest: {usual} epochs take about {took}, {epochs} fit into {show_time(seconds)}"
-    return TrainingChoice(cheapest, reason, min(epochs, usual), measured)
+    return TrainingChoice(cheapest, reason, min(epochs, usual), f"no training fits into {show_time(seconds)}", measured)
 
 
 def candidates_for(config: ModelConfig, has_weights: bool, num_train: int, num_classes: int) -> list[str]:

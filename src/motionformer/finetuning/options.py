@@ -116,12 +116,15 @@ def finetune_recipe(
         options = replace(options, train=chosen.train)
     if options.init_from and options.train != "all":
         config = replace(config, drop_path=0.0)
+    config = _place_image_model(config, options)
     defaults = _defaults(options, hardware, config)
     batch, epochs = _batch_and_epochs(options, defaults.epochs, num_train)
     config = _fit_clip(config, options, facts, hardware)
     if options.attention is not None:
         SCHEMES[options.attention]  # unknown names raise
         config = replace(config, attention=options.attention)
+    if SCHEMES[config.attention].prefix_per_frame:
+        config = replace(config, num_prefix_tokens=config.grid[0])
     if options.readout is not None:
         config = replace(config, readout=options.readout)
     if options.train.partition(":")[0] == "adapter":
@@ -167,6 +170,15 @@ def finetune_recipe(
     return recipe if fits >= batch else replace(recipe, engine=replace(recipe.engine, max_clips=fits))
 
 
+def _place_image_model(config: ModelConfig, options: FinetuneOptions) -> ModelConfig:
+    """An image model (space-only attention, one class token) becomes a video model of trajectory attention, or of the
+    scheme asked for. With adapters it stays what it is, run on every frame: they are what relates frames."""
+    if config.attention != "space" or config.num_prefix_tokens != 1:
+        return config
+    attention = options.attention or ("space" if options.train.startswith("adapter") else "trajectory")
+    return replace(config, attention=attention, tubelet=1 if attention == "space" else config.tubelet)
+
+
 def _clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:
     """Largest batch of a device in 60 % of its memory: weights with AdamW's moments, then clips.
 
@@ -198,7 +210,7 @@ def config_changes(config: ModelConfig) -> dict[str, Any]:
 
 
 def _initial_model_config(init_from: str) -> ModelConfig:
-    """The model of some weights: a video model as it is, an image model as the video model it becomes."""
+    """The model of some weights: a video model as it is, an image model as one of space-only attention."""
     checkpoint = read_checkpoint(find_weights(init_from))
     if is_video_model(checkpoint):
         config = read_config(init_from)
@@ -207,7 +219,7 @@ def _initial_model_config(init_from: str) -> ModelConfig:
         return replace(config, input=RELEASED[init_from].input) if init_from in RELEASED else config
     # without a value projection the image model's features pass through the new temporal attention unchanged
     model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)
-    return replace(model.config, drop_path=0.0, readout="motion")
+    return replace(model.config, attention="space", drop_path=0.0, readout="motion")
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,11 @@ class FinetunePlan:
         return note_shared_files(self.train, self.val)
 
     @property
+    def can_probe(self) -> bool:
+        """Whether a probe of frozen features would be better: it takes weights, and one class per video."""
+        return bool(self.choice.probe and self.recipe.model.init_from) and not self.train.is_multi_label
+
+    @property
     def steps(self) -> int:
         """Optimiser steps of the run."""
         recipe = self.recipe
@@ -94,7 +99,8 @@ class FinetunePlan:
         """Unusual things about the videos and the plan."""
         count = f"only {show_count(self.steps, 'optimiser step')} (the default is {MIN_STEPS} or more)"
         steps = (f"{count}: use more epochs, or a smaller batch",) if self.steps < MIN_STEPS else ()
-        return tuple(dict.fromkeys((*self.train.notes, *self.val.notes, *self.doubts, *steps)))
+        probe = (f"{self.choice.probe}: try `motionformer probe` first",) if self.can_probe else ()
+        return tuple(dict.fromkeys((*probe, *self.train.notes, *self.val.notes, *self.doubts, *steps)))
 
     def write_lists(self) -> None:
         """Write the two lists, as plain csv, where the recipe has them. Those of a run that has begun may only change

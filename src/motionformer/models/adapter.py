@@ -19,6 +19,7 @@ from motionformer.models.config import KernelConfig, ModelConfig
 _EPS = 1e-6
 _HEAD_WIDTH = 32
 _GAIN = 10.0
+"""Times the gate: in the few hundred steps that there are, an optimiser moves a gate by hundredths."""
 
 
 class AttentionAdapter(nn.Module):
