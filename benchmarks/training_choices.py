@@ -4,8 +4,8 @@
 
 A fifth of the videos is held out once, the same for every choice and seed; of the others a seed draws `--clips` of each
 class to learn from. Head and adapters are trained on the image model run on every frame (space-only attention); the
-others on divided attention, whose layer along time adds nothing until it is trained. The same command resumes, skips what is finished, and prints the table so far; `--table` only
-prints.
+others on divided attention, whose layer along time adds nothing until it is trained. The same command resumes, skips
+what is finished, and prints the table so far; `--table` only prints.
 """
 
 import argparse

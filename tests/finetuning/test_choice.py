@@ -3,8 +3,10 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from motionformer.cli import app
@@ -16,7 +18,10 @@ from motionformer.finetuning import FinetuneOptions, choice, plan_finetune
 from motionformer.finetuning.choice import StepTimes, TrainingChoice, candidates_for, choose_by_rule, choose_by_time
 from motionformer.finetuning.options import Hardware, VideoFacts, finetune_recipe
 from motionformer.models.variants import VARIANTS
+from motionformer.probing import ProbeResult
+from motionformer.training.model import build_config, build_model
 from motionformer.training.recipe import Recipe
+from tests.weights.test_image import timm_weights
 
 CPU = Hardware(False, 16 << 30, 2)
 LARGE, SMALL = VARIANTS["motionformer-small"], VARIANTS["motionformer-tiny"]
@@ -40,7 +45,8 @@ def test_rules_and_their_reasons() -> None:
     assert (on_cpu.train, "500 videos on a CPU" in on_cpu.reason) == ("last:4", True)
     assert choose_by_rule(LARGE, True, True, 500, 5).train == "all"
     few = choose_by_rule(LARGE, True, True, 40, 5)
-    assert (few.train, few.reason) == ("last:4", "8 videos per class are too few to train everything")
+    assert (few.train, few.reason, few.probe) == ("last:4", "8 videos per class are too few to train everything", "")
+    assert choose_by_rule(LARGE, True, False, 40, 5).probe.endswith("too few to train everything, on a CPU")
 
 
 def test_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +133,43 @@ def test_the_plan_tells_why(videos: Path, tmp_path: Path) -> None:
     assert "head (as asked)" in asked.output
     with pytest.raises(RecipeError, match="leave --train out"):
         CliRunner().invoke(app, [*words, "--train", "head", "--time", "10m"], catch_exceptions=False)
+
+
+def test_where_no_training_fits_the_command_probes(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def probe(*args: Any, **options: Any) -> ProbeResult:
+        asked.append((*args, options["seed"]))
+        return ProbeResult(tmp_path, tmp_path / "model", {"accuracy": 1.0})
+
+    monkeypatch.setattr("motionformer.probing.probe", probe)
+    monkeypatch.setattr("motionformer.probing.report.describe", lambda report: ["a line"])
+    monkeypatch.setattr(choice, "measure_times", lambda recipe, train: StepTimes(1e3, 1e3, 1e3))
+    words = ["finetune", str(videos), "--init-from", "motion-tiny", "--output", str(tmp_path / "run"), "--seed", "3"]
+    done = CliRunner().invoke(app, [*words, "--time", "10m"], catch_exceptions=False)
+    assert "probe (no training fits into 10 min): heads on frozen features; --train trains instead" in done.output
+    assert asked == [(videos, "motion-tiny", str(tmp_path / "run"), 3)]
+    shown = CliRunner().invoke(app, [*words, "--time", "10m", "--plan"], catch_exceptions=False)
+    assert "no training fits into 10 min: try `motionformer probe` first" in " ".join(shown.output.split())
+    assert len(asked) == 1
+    told = CliRunner().invoke(app, [*words, "--train", "probe", "--json"], catch_exceptions=False)
+    assert json.loads(told.stdout)["choice"] == {"train": "probe", "reason": "as asked"}
+    with pytest.raises(RecipeError, match="give --init-from"):
+        CliRunner().invoke(app, ["finetune", str(videos), "--train", "probe"], catch_exceptions=False)
+
+
+def test_with_adapters_an_image_model_runs_on_every_frame(tmp_path: Path) -> None:
+    save_file(timm_weights(), tmp_path / "image.safetensors")
+    options = FinetuneOptions(name="x", init_from=str(tmp_path / "image.safetensors"), train="adapter", frames=4)
+    recipe = finetune_recipe(options, VideoFacts(30, 2.5, 120), CPU, num_train=100)
+    config = build_config(recipe, 5)
+    assert (config.attention, config.tubelet, config.num_prefix_tokens, config.grid[0]) == ("space", 1, 4, 4)
+    model, new = build_model(recipe, config)
+    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert all(name.startswith("head.") or ".adapter." in name for name in trained)
+    assert "positions.time" in new - trained
+    other = finetune_recipe(replace(options, attention="joint"), VideoFacts(30, 2.5, 120), CPU, num_train=100)
+    assert build_config(other, 5).attention == "joint"
+    assert build_config(other, 5).num_prefix_tokens == 1
