@@ -40,7 +40,7 @@ def info(
     prototypes: Annotated[
         int | None, typer.Option(min=1, help="Prototypes or landmarks of an approximation.", show_default=_OWN)
     ] = None,
-    classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.", show_default=_OWN)] = None,
+    num_classes: Annotated[int | None, typer.Option(min=0, help="Number of classes.", show_default=_OWN)] = None,
     batch_size: Annotated[int, typer.Option(help="Clips per batch, for the memory estimates.", min=1)] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,7 +64,7 @@ def info(
     if not models:
         _list_models(as_json)
         return
-    changes: dict[str, Any] = {"num_classes": classes, "frames": frames, "size": size}
+    changes: dict[str, Any] = {"num_classes": num_classes, "frames": frames, "size": size}
     if tubelet is not None:
         changes["tubelet"] = tubelet
     if attention is not None:

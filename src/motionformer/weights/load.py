@@ -262,7 +262,7 @@ def is_video_model(checkpoint: Checkpoint) -> bool:
 def is_hub_name(source: str | Path) -> bool:
     """Whether it reads as `user/name`, possibly with dots, and not as a weights file in a folder."""
     user, slash, name = str(source).partition("/")
-    is_file = name.endswith((*SUFFIXES, ".onnx", ".pt2", ".yaml", ".json"))
+    is_file = name.endswith((*SUFFIXES, ".onnx", ".pt2", ".xml", ".yaml", ".json"))
     return bool(slash and name) and "/" not in name and user not in ("", ".", "..", "~") and not is_file
 
 
