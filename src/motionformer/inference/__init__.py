@@ -14,6 +14,7 @@ from motionformer.inference.report import (
     write_reports,
 )
 from motionformer.inference.results import ClassScore, Header, Prediction, Results
+from motionformer.inference.reversal import ReversedVideos, compare_reversed
 from motionformer.inference.scorer import Scoring, Sigmoid, Softmax, average_views
 from motionformer.inference.sync import SyncFeatures, SyncPrediction, SyncPredictor, SyncWindow, desync_score
 from motionformer.inference.timeline import Segment, Timeline
@@ -32,6 +33,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "Results",
+    "ReversedVideos",
     "Scoring",
     "Segment",
     "Sigmoid",
@@ -45,6 +47,7 @@ __all__ = [
     "average_views",
     "challenge_submission",
     "compare",
+    "compare_reversed",
     "confusion",
     "desync_score",
     "evaluate",

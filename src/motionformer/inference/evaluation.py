@@ -126,7 +126,7 @@ def evaluate(
             log.info("%s: finished earlier; failed videos whose files have changed since are tried again", folder)
     mine = dict(done) if rank.is_zero else {}
     groups = _groups(len(source.entries), batch_size // (header.views * header.crops), done)
-    loader = _load_groups(source, rank.share(groups), num_workers, scorer.device)
+    loader = load_groups(source, rank.share(groups), num_workers, scorer.device)
     with ExitStack() as stack:
         stack.enter_context(evaluating(model))
         total = len(source.entries)
@@ -142,7 +142,7 @@ def evaluate(
             mine.update(scored)
             advance(len(items))
 
-        is_complete = _consume(loader, keep, num_workers)
+        is_complete = consume(loader, keep, num_workers)
     if not is_complete:
         raise EvaluationError(
             "a process that decodes videos died. A broken file can cause this (`motionformer data check` finds it), or"
@@ -219,9 +219,10 @@ def _groups(num_videos: int, size: int, done: "_Done | frozenset[int]" = frozens
     return list(groups.values())
 
 
-def _load_groups(
+def load_groups(
     source: VideoSource, groups: list[list[int]], num_workers: int, device: torch.device
 ) -> Iterable[list[_Read]]:
+    """Groups of (index, views or failure), read by `num_workers` processes."""
     return DataLoader(
         _Items(source),
         batch_sampler=groups,
@@ -242,7 +243,7 @@ class _Items(Dataset[_Read]):
         return index, self.source.read(index)
 
 
-def _consume(groups: Iterable[list[_Read]], keep: Callable[[list[_Read]], None], num_workers: int) -> bool:
+def consume(groups: Iterable[list[_Read]], keep: Callable[[list[_Read]], None], num_workers: int) -> bool:
     """Whether all came. A decoder may take its process along; torch reports it wherever the main process happens to
     be, if it does not stumble over the lost connection first, and again at the end of any other process for as long
     as the loader lives, so nothing here holds on to it."""

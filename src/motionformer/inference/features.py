@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
+from motionformer.attention import SCHEMES
 from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
@@ -35,6 +36,7 @@ from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, 
 from motionformer.inference.timeline import Windows
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
+from motionformer.models.head import ClassReadout
 from motionformer.runs import Entry, atomic_write, check_output, naming, stamp_video
 from motionformer.video import ReadFacts
 from motionformer.video.memory import MemoryVideo
@@ -123,7 +125,7 @@ class FeatureExtractor:
             model = load_model(model, protocol=protocol)
         depth, prefix = len(model.blocks), model.config.num_prefix_tokens
         by_frame = model.config.readout == "frames"
-        what = what or ("frames" if by_frame else "class")
+        what = what or ("frames" if by_frame else "class" if prefix else "pooled")
         if what not in get_args(What):
             raise EvaluationError(f"`what` ({what!r}) must be one of {', '.join(get_args(What))}.")
         if what == "frames":
@@ -206,6 +208,8 @@ class FeatureExtractor:
                     break
             x = (model.norm(x) if self.block == "last" else x).float()
         patches = rearrange(x[:, p:], "b (f y x) c -> b f y x c", f=grid[0], y=grid[1])
+        if SCHEMES[model.config.attention].prefix_per_frame:  # of several class tokens, their mean
+            x = torch.cat((ClassReadout.of(model.config)(x, grid)[:, None], x[:, 1:]), dim=1)
         values = _READ[self.what](x[:, :p], patches, mask if mask is None else mask.to(self.device))
         return self.scorer.check_finite(values, "features")
 
