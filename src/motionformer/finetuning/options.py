@@ -172,8 +172,8 @@ def finetune_recipe(
 
 
 def _place_image_model(config: ModelConfig, options: FinetuneOptions) -> ModelConfig:
-    """An image model (space-only attention, prefix tokens of one frame) becomes a video model of trajectory attention, or of the
-    scheme asked for. With adapters it stays what it is, run on every frame: they are what relates frames."""
+    """An image model (space-only attention, prefix tokens of one frame) becomes a video model of trajectory attention,
+    or of the scheme asked for. With adapters it stays what it is, run on every frame: they are what relates frames."""
     if config.attention != "space" or config.num_prefix_tokens % config.grid[0] == 0:
         return config
     attention = options.attention or ("space" if options.train.startswith("adapter") else "trajectory")
