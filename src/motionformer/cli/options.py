@@ -91,13 +91,34 @@ def _rename(words: list[str], known: set[str]) -> Iterator[str]:
         yield new + equals + value
 
 
-def find_device(name: str) -> "torch.device":
-    """auto: a GPU where there is one; under torchrun each process has its own."""
-    import os
+def distributed_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that several processes run together, and that SIGTERM or SIGUSR1 stop; they join before it begins."""
 
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        from motionformer.distributed import process_group
+        from motionformer.stopping import stop_on_signals
+
+        ended: typer.Exit | None = None
+        with stop_on_signals(), process_group():
+            try:
+                command(*args, **given)
+            except typer.Exit as exit:  # no failure that the other processes have to hear of
+                ended = exit
+        if ended is not None:
+            raise ended
+
+    return run
+
+
+def find_device(name: str) -> "torch.device":
+    """auto: a GPU where there is one; of several processes on a node, each has its own."""
     import torch
 
-    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    from motionformer.distributed import Launcher
+
+    launcher = Launcher.find()
+    own = f"cuda:{0 if launcher is None else launcher.local_rank}"
     if name == "auto":
         name = own if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
