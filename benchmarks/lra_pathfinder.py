@@ -10,14 +10,14 @@ import argparse
 
 import numpy as np
 
-from motionformer.experiments.lra.pathfinder import draw_scene
+from motionformer.experiments.lra.pathfinder import _draw_scene
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=int, default=400)
     count = parser.parse_args().scenes
-    markers = [draw_scene(bool(i % 2), np.random.default_rng((9, i)))[1] for i in range(count)]
+    markers = [_draw_scene(bool(i % 2), np.random.default_rng((9, i)))[1] for i in range(count)]
     apart = np.array([np.linalg.norm(one - other) for one, other in markers])
     joined = np.arange(count) % 2 == 1
     shares = [float(np.mean((apart > limit) == joined)) for limit in apart]

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 INDEX = "index.md"
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Guide": (
-        *("tutorial", "predicting", "evaluation", "seeing", "training", "recipes", "data", "video"),
+        *("tutorial", "predicting", "pipeline", "synchformer", "evaluation", "seeing", "training", "recipes", "data"),
+        "video",
         *("weights", "blocks", "method", "CONTRIBUTING", "CHANGELOG"),
     ),
     "Commands": ("commands/*",),

@@ -1,8 +1,5 @@
 """Shared by all tests: shapes in signatures are checked at run time, and one thread makes runs repeatable."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +9,8 @@ from jaxtyping import install_import_hook
 install_import_hook("motionformer", "beartype.beartype")
 
 import torch  # noqa: E402
+
+from tests.children import run_code  # noqa: E402
 
 torch.set_num_threads(1)
 SHARED = Path(__file__).parents[2] / "shared"
@@ -24,15 +23,10 @@ def _repeatable() -> None:
 
 @pytest.fixture
 def run_python() -> Callable[[str], str]:
-    """Run code in a fresh interpreter, without run-time shape checks (they do not survive `torch.compile`)."""
+    """Run code in a process of its own, without run-time shape checks (they do not survive `torch.compile`)."""
 
     def run(code: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-        )
+        done = run_code(code)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

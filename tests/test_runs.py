@@ -3,8 +3,6 @@
 import json
 import os
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from motionformer.runs import (
     write_atomically,
     write_csv,
 )
+from tests.children import run_code
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -50,8 +49,7 @@ def test_what_fails_half_way_leaves_the_older_file_and_nothing_else(tmp_path: Pa
 
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     odd = "caf\udce9 é.mp4"
-    with atomic_write(tmp_path / "a.csv") as stream:
-        write_csv(stream, [["path", "frames"], [odd, 3]])
+    write_csv(tmp_path / "a.csv", [["path", "frames"], [odd, 3]])
     assert (tmp_path / "a.csv").read_bytes() == b"path,frames\ncaf\xe9 \xc3\xa9.mp4,3\n"
     text = valid_json(json.dumps([odd], ensure_ascii=False))
     assert text.encode() == b'["caf\\udce9 \xc3\xa9.mp4"]'
@@ -179,9 +177,7 @@ def test_a_journal_of_another_job_is_an_error(tmp_path: Path) -> None:
 def test_a_folder_is_locked_for_one_process(tmp_path: Path) -> None:
     other = "import pathlib, motionformer.runs as r\nwith r.lock_folder(pathlib.Path({!r}), 'training'): pass"
     with lock_folder(tmp_path / "run", "training"):
-        result = subprocess.run(
-            [sys.executable, "-c", other.format(str(tmp_path / "run"))], capture_output=True, text=True, check=False
-        )
+        result = run_code(other.format(str(tmp_path / "run")))
         assert "another process is training here" in result.stderr
     with lock_folder(tmp_path / "run"):
         pass

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from motionformer.models import KernelConfig as KernelConfig
     from motionformer.models import ModelConfig as ModelConfig
     from motionformer.models import Motionformer as Motionformer
+    from motionformer.models import SoundConfig as SoundConfig
+    from motionformer.models import Synchformer as Synchformer
     from motionformer.models import create_model as create_model
     from motionformer.models import list_models as list_models
     from motionformer.tracing import trace as trace
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from motionformer.weights import from_image_weights as from_image_weights
     from motionformer.weights import list_weights as list_weights
     from motionformer.weights import load_model as load_model
+    from motionformer.weights import load_synchformer as load_synchformer
 
 __version__ = "0.2.0"
 
@@ -65,12 +68,15 @@ _HOME = {
     "errors": ("MotionformerError",),
     "finetuning": ("finetune",),
     "inference": ("FeatureExtractor", "Predictor", "evaluate"),
-    "models": ("InputSpec", "KernelConfig", "ModelConfig", "Motionformer", "create_model", "list_models"),
+    "models": (
+        *("InputSpec", "KernelConfig", "ModelConfig", "Motionformer", "SoundConfig", "Synchformer"),
+        *("create_model", "list_models"),
+    ),
     "tracing": ("trace",),
     "tracking": ("track",),
     "training": ("train",),
     "video": ("open_video",),
-    "weights": ("from_image_weights", "list_weights", "load_model"),
+    "weights": ("from_image_weights", "list_weights", "load_model", "load_synchformer"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

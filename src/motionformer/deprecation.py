@@ -21,7 +21,7 @@ def warn_deprecated(old: str, new: str) -> None:
 
 
 def rename_deprecated(
-    values: Mapping[str, Any], renamed: Mapping[str, str], prefix: str = "", file: Path | None = None
+    values: Mapping[str, Any], renamed: Mapping[str, str], prefix: str = "", file: str | Path | None = None
 ) -> dict[str, Any]:
     """`values` with deprecated keys under their present names, each with a warning that names the `file` they are from.
 

@@ -107,7 +107,7 @@ class VideoError(MotionformerError):
         self.path = None if path is None else Path(fspath(path))
         self.frame = frame
         self.line = line
-        where = [] if self.path is None else [str(self.path)]
+        where = [] if path is None else [fspath(path)]  # of an address, a path would swallow a slash
         where += [] if line is None else [f"line {line}"]
         where += [] if frame is None else [f"frame {frame}"]
         super().__init__(f"{', '.join(where)}: {reason}" if where else reason)

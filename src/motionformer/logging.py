@@ -4,10 +4,11 @@ Commands show it on stderr; a program configures it as any other logger.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from motionformer.distributed import is_rank_zero
 
@@ -38,9 +39,21 @@ def show_messages(level: int | None = logging.INFO) -> Iterator[None]:
         logger.propagate = propagate
 
 
+def progress_bar(*, show: bool = True) -> Progress:
+    """On stderr of rank zero, if it is a terminal; gone when done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = not (show and console.is_terminal and is_rank_zero())
+    return Progress(*columns, console=console, transient=True, disable=hidden)
+
+
 def show_count(number: int, unit: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {unit}{'' if number == 1 else 's'}"
+    """`1 step`, `2 steps`; `1 class`, `2 classes`."""
+    return f"{number} {unit}{'' if number == 1 else 'es' if unit.endswith('s') else 's'}"
+
+
+def show_some(names: Sequence[str], count: int = 4) -> str:
+    """The first names, quoted, and how many more there are."""
+    return ", ".join(map(repr, names[:count])) + (f" and {len(names) - count} more" if len(names) > count else "")
 
 
 class _PlainHandler(logging.Handler):

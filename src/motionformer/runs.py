@@ -6,6 +6,7 @@ Every job that resumes uses these: `train`, `evaluate`, `predict`, `features`, t
 import base64
 import csv
 import hashlib
+import io
 import json
 import logging
 import os
@@ -36,9 +37,9 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"{folder}: this folder cannot be created ({error.strerror or error}); choose another output."
-        ) from error
+        file = next((one for one in (folder, *folder.parents) if one.exists() and not one.is_dir()), None)
+        reason = error.strerror or error if file is None else f"{file} is a file, and a folder is needed there"
+        raise OutputError(f"{folder}: this folder cannot be created ({reason}); choose another output.") from error
 
 
 @contextmanager
@@ -218,25 +219,17 @@ def check_output(file: Path) -> None:
     needed = [file]
     if not is_special(file):
         target = _target(file)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(
-                f"{file}: its folder cannot be made ({error.strerror}); choose another output."
-            ) from error
+        make_folder(target.parent)
         needed = [target.parent, target] if target.exists() else [target.parent]
     if not all(os.access(path, os.W_OK) for path in needed):
         raise OutputError(f"{file}: may not be written (see the permissions); choose another output.")
 
 
-def write_csv(stream: IO[bytes], rows: Iterable[Iterable[object]]) -> None:
-    """File names that are no UTF-8 are written as they are on the disk."""
-
-    class Encoded:
-        def write(self, text: str) -> int:
-            return stream.write(text.encode("utf-8", "surrogateescape"))
-
-    csv.writer(Encoded(), lineterminator="\n").writerows(rows)
+def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
+    """All rows or nothing. File names that are no UTF-8 are written as they are on the disk."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_atomically(file, text.getvalue().encode("utf-8", "surrogateescape"))
 
 
 def valid_json(text: str) -> str:

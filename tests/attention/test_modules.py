@@ -14,7 +14,7 @@ from motionformer import (
     create_model,
     record_attention,
 )
-from motionformer.attention import NystromAttention, TemporalAverage, temporal
+from motionformer.attention import NystromAttention, TemporalAverage, TimesformerAttention, temporal
 from tests.literal.loops import loop_trajectory
 from tests.literal.trajectory import LiteralTrajectoryAttention
 from tests.parity_files import PARITY, close
@@ -34,6 +34,8 @@ ALL = {
     "joint": lambda p, **o: JointAttention(C, H, **o),
     "time": lambda p, **o: DividedAttention(C, H, along="time", num_prefix_tokens=p, **o),
     "space": lambda p, **o: DividedAttention(C, H, along="space", num_prefix_tokens=p, **o),
+    "timesformer-time": lambda p, **o: TimesformerAttention(C, H, along="time", num_prefix_tokens=p, **o),
+    "timesformer-space": lambda p, **o: TimesformerAttention(C, H, along="space", num_prefix_tokens=p, **o),
     "trajectory": lambda p, **o: TrajectoryAttention(C, H, num_prefix_tokens=p, **o),
     "trajectory-avg-t": lambda p, **o: TrajectoryAttention(C, H, num_prefix_tokens=p, time=TemporalAverage(), **o),
 }

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.cli.data import _parse_size
-from motionformer.data.shards import read_shard_index
+from motionformer.data.shards import _read_shard_index
 from motionformer.errors import OutputError
+from tests.children import run_code
 from tests.video.numbered import write_video
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -118,8 +119,7 @@ def test_wrong_usage(words: list[str]) -> None:
 def test_a_wrong_list_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("path,label\nx.mp4\n")
     code = "import sys; from motionformer.cli import main; sys.argv[0] = 'motionformer'; main()"
-    command = [sys.executable, "-c", code, "data", "check", str(tmp_path / "list.csv")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_code(code, "data", "check", str(tmp_path / "list.csv"))
     assert done.returncode == 1
     assert done.stderr.strip() == f"error: {tmp_path}/list.csv:2: no value for 'label'; the columns are path, label."
 
@@ -127,7 +127,7 @@ def test_a_wrong_list_is_one_message(tmp_path: Path) -> None:
 def test_shard(folder: Path, tmp_path: Path) -> None:
     result = runner.invoke(app, ["data", "shard", str(folder), str(tmp_path / "out"), "--size", "3kB"])
     assert result.exit_code == 0, result.output
-    index = read_shard_index(str(tmp_path / "out"))
+    index = _read_shard_index(str(tmp_path / "out"))
     assert f"4 items in {len(index.shards)} shards" in result.output
     assert len(index.shards) > 1
     assert index.class_names == ("clap", "wave")
@@ -145,11 +145,11 @@ def test_help_shows_examples(words: list[str]) -> None:
     assert f"motionformer {' '.join(words)} " in result.output.replace("\n", " ")
 
 
-def test_help_imports_nothing_heavy(run_python) -> None:
+def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; import motionformer.cli; print([name for name in ('torch', 'av', 'numpy') if name in sys.modules])"
     )
-    assert run_python(code).strip() == "[]"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
 @pytest.mark.shared

@@ -23,13 +23,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_evaluate_then_score(root: Path, tmp_path: Path) -> None:
     options = ["--model", "joint-tiny", "--clip", "1", "--height", "48", "--block", "0", "--json"]
-    result = runner.invoke(app, ["davis", "evaluate", str(root), *options, "--masks", str(tmp_path / "masks")])
+    result = runner.invoke(app, ["davis", "evaluate", str(root), *options, "--output", str(tmp_path / "masks")])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert [(one["sequence"], one["number"]) for one in report["objects"]] == [("left", 1), ("right", 1)]
     assert report["J&F"] == pytest.approx((report["J"]["mean"] + report["F"]["mean"]) / 2)
     assert report["num_frames"] == 10
     assert report["seconds_per_frame"] > 0
+    earlier = runner.invoke(app, ["davis", "evaluate", str(root), *options[:-1], "--masks", str(tmp_path / "earlier")])
+    assert "warning: --masks is deprecated and will be removed in 0.3; use --output." in earlier.stderr
+    for file in (tmp_path / "masks").rglob("*.png"):
+        assert (tmp_path / "earlier" / file.relative_to(tmp_path / "masks")).read_bytes() == file.read_bytes()
     scored = runner.invoke(app, ["davis", "score", str(tmp_path / "masks"), str(root), "--json"])
     assert json.loads(scored.stdout)["objects"] == report["objects"]
 
@@ -73,7 +77,7 @@ def test_errors(root: Path, tmp_path: Path) -> None:
     assert "no such folder" in str(missing.exception)
 
 
-@pytest.mark.parametrize("option", ["--masks", "--overlay"])
+@pytest.mark.parametrize("option", ["--output", "--overlay"])
 def test_a_file_where_a_folder_is_needed(root: Path, tmp_path: Path, option: str) -> None:
     (tmp_path / "notes").touch()
     result = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody", option, str(tmp_path / "notes")])
@@ -86,7 +90,7 @@ def test_the_data_set_is_not_written_over(root: Path, tmp_path: Path, kind: str)
     before = {file: file.read_bytes() for file in root.rglob("*.png")}
     (tmp_path / "link").symlink_to(root / kind / "480p")
     for place in (root / kind / "480p", tmp_path / "link"):
-        result = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody", "--masks", str(place)])
+        result = runner.invoke(app, ["davis", "evaluate", str(root), "--model", "nobody", "--output", str(place)])
         assert isinstance(result.exception, MaskError)  # before the model, which is not there
         assert "write somewhere else" in str(result.exception)
         with pytest.raises(MaskError, match="write somewhere else"):

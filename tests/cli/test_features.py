@@ -113,5 +113,5 @@ def test_an_output_that_cannot_be_made(place: Path, tmp_path: Path) -> None:
     options = ["--model", str(place / "model"), "--output", str(tmp_path / "file")]
     result = runner.invoke(app, ["features", str(place / "videos"), *options])
     assert result.exit_code == 1
-    assert "file/a.mp4.npz: its folder cannot be made" in str(result.exception)
-    assert "choose another place" in str(result.exception)
+    assert f"{tmp_path / 'file'}: this folder cannot be created ({tmp_path / 'file'} is a file" in str(result.exception)
+    assert "choose another output" in str(result.exception)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from motionformer import load_model
 from motionformer.cli import app
+from tests.children import run_code
 from tests.parity_files import PARITY
 
 TINY = str(PARITY / "tiny_official.pyth")
@@ -22,14 +23,20 @@ def run(*words: str) -> str:
 
 
 def fail(*words: str) -> subprocess.CompletedProcess[str]:
-    """The installed command in a process of its own: exit code and message as a user sees them."""
-    code = "from motionformer.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    """The command in a process of its own: exit code and message as a user sees them."""
+    return run_code("from motionformer.cli import main; main()", *words)
+
+
+def count(*words: str) -> str:
+    """`info` of a large model, in a process of its own: with run-time shape checks it takes three times as long."""
+    done = run_code("from motionformer.cli import main; main()", "info", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class TestInfo:
     def test_a_table_for_people(self) -> None:
-        out = run("info", "motionformer-base")
+        out = count("motionformer-base")
         assert "109.1 M" in out
         assert "369.51 G" in out
         assert "216.68 G" in out
@@ -45,9 +52,10 @@ class TestInfo:
         assert fewer["config"]["kernel"]["num_prototypes"] == 9
 
     def test_released_names_need_no_download(self) -> None:
-        out = json.loads(run("info", "ek_motionformer_224_16x4", "--json"))
+        out = json.loads(count("ek_motionformer_224_16x4", "--json"))
         assert out["config"]["num_classes"] == {"verb": 97, "noun": 300}
         assert out["config"]["input"]["channels"] == "BGR"
+        assert round(out["gmacs"]) == 204  # without the value projection; 216.68 with it
         assert any("value projection" in reason for reason in out["not_carried"])
 
     def test_a_file(self) -> None:

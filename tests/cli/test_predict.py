@@ -5,8 +5,6 @@ import filecmp
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.errors import OutputError, VideoError
+from tests.children import Running
 from tests.inference.conftest import make_model
 from tests.video.numbered import write_damaged, write_images, write_video
 
@@ -102,23 +101,14 @@ def test_two_processes_give_the_file_of_one(weights: str, videos: Path, tmp_path
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    code = "import torch; torch.set_num_threads(1); from motionformer.cli import main; main()"
+    code = "from motionformer.cli import main; main()"
     shared = {**os.environ, "COLUMNS": "200", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, *words, str(two)],
-            env={**shared, "RANK": rank, "LOCAL_RANK": rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-    ends = [process.communicate(timeout=300) for process in running]
-    assert [process.returncode for process in running] == [0, 0], ends
+    both = [Running(code, *words, str(two), env={**shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")]
+    ends = [running.wait() for running in both]
+    assert [end.returncode for end in ends] == [0, 0], ends
     assert two.read_text() == one.read_text()
-    assert "b.mp4" in ends[0][0]
-    assert ends[1][0] == "", "only the first prints"
+    assert "b.mp4" in ends[0].stdout
+    assert ends[1].stdout == "", "only the first prints"
 
 
 def test_timeline(weights: str, videos: Path, tmp_path: Path) -> None:
@@ -198,7 +188,7 @@ def test_outputs_are_checked_before_the_videos_are_read(weights: str, videos: Pa
     result = runner.invoke(app, [*words, str(tmp_path / "a.txt")])
     assert result.exit_code == 2, result.output
     assert ".txt is no kind of picture" in " ".join(result.output.split())
-    with pytest.raises(OutputError, match="its folder cannot be made"):
+    with pytest.raises(OutputError, match="is a file, and a folder is needed there"):
         runner.invoke(app, [*words, str(tmp_path / "file")], catch_exceptions=False)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from typer.testing import CliRunner
 
 from motionformer import create_model
 from motionformer.cli import app
+from tests.children import run_code
 from tests.video.numbered import write_video
 
 
@@ -27,8 +27,7 @@ def run(*words: str) -> str:
 
 
 def fail(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "from motionformer.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, "trace", *words], capture_output=True, text=True)
+    return run_code("from motionformer.cli import main; main()", "trace", *words)
 
 
 def test_files_and_a_table(model: str, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_masks_of_another_video_are_told(folder: Path) -> None:
     words = ["--mask", str(folder / "first.png"), "--model", "copy", "--masks", str(folder / "masks")]
     result = runner.invoke(app, ["track", str(folder / "disc.mp4"), *words])
     assert result.exit_code == 0, result.output
-    assert "contains 2 other png files, which do not belong to this video" in result.stderr
+    assert "contains 2 other png files, not of this video" in result.stderr
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_work(folder: Path) -> None:

@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from typer.testing import CliRunner
 from motionformer.cli import app
 from motionformer.data.motion import write_videos
 from motionformer.training.module import TrainingModule
+from tests.children import run_code
 from tests.training.children import SMALL
 
 
@@ -76,7 +75,7 @@ def test_ctrl_c_says_how_to_go_on(recipe: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_dry_run_and_print_write_nothing(recipe: Path, tmp_path: Path) -> None:
-    assert "1 processes × 4 at once × 2 accumulated" in run(str(recipe), "--dry-run")
+    assert "1 process × 4 at once × 2 accumulated" in run(str(recipe), "--dry-run")
     assert json.loads(run(str(recipe), "--dry-run", "--json"))["plan"]["total_steps"] == 4
     printed = yaml.safe_load(run(str(recipe), "optimiser.lr=3", "--print"))
     assert printed["optimiser"]["lr"] == 3
@@ -85,9 +84,7 @@ def test_dry_run_and_print_write_nothing(recipe: Path, tmp_path: Path) -> None:
 
 
 def test_a_wrong_key_is_one_message(recipe: Path) -> None:
-    code = "from motionformer.cli import main; main()"
-    words = ["train", str(recipe), "optimiser.learning_rate=1"]
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    done = run_code("from motionformer.cli import main; main()", "train", str(recipe), "optimiser.learning_rate=1")
     assert done.returncode == 1
     assert "learning_rate" in done.stderr
     assert "Traceback" not in done.stderr

@@ -9,24 +9,29 @@ import pytest
 from tests.data.conftest import raw_reader
 
 from motionformer.data import MiddleSegments
-from motionformer.data.check import FileReport, ScanReport, _inspect_video, _Task, scan
+from motionformer.data.check import ScanReport, _FileReport, _inspect_video, _Task, scan
 from motionformer.data.record import Annotations, ClassNames, Label, Record
 from motionformer.data.source import open_dataset
 from motionformer.errors import VideoError
 
 
-def look_at(path: Path, *records: Record, decode: bool = True) -> FileReport:
+def look_at(path: Path, *records: Record, decode: bool = True) -> _FileReport:
     return _inspect_video(_Task(path, records or (Record(path),), min_frames=16, time_limit=30.0, decode=decode))
 
 
 def test_a_good_video(tmp_path: Path, make_video) -> None:
     report = look_at(make_video(tmp_path / "x.mp4", num_frames=20, fps=25, size=(32, 48)))
-    assert report == FileReport(tmp_path / "x.mp4", "ok", (), 20, 25.0, 0.8, 32, 48, "h264")
+    assert (report.path, report.status, report.reasons) == (tmp_path / "x.mp4", "ok", ())
+    found = report.metadata
+    assert found is not None
+    assert (found.num_frames, found.fps, found.duration) == (20, 25.0, 0.8)
+    assert (found.height, found.width, found.codec) == (32, 48, "h264")
 
 
 def test_a_short_video(tmp_path: Path, make_video) -> None:
     report = look_at(make_video(tmp_path / "x.mp4", num_frames=15))
     assert (report.status, report.reasons) == ("short", ("15 frames, fewer than 16",))
+    assert look_at(make_video(tmp_path / "y.mp4", num_frames=16)).status == "ok"
 
 
 def test_pieces_are_compared_with_the_video(tmp_path: Path, make_video) -> None:
@@ -47,7 +52,7 @@ def test_a_piece_that_begins_in_the_last_frame_is_reported(tmp_path: Path, make_
     with pytest.raises(VideoError, match=r"begins at 1\.95 s"):
         raw_reader(MiddleSegments(4)).read_labelled(Record(path, start=1.95, end=2.0))
     for start in (1.9, 1.9 + 1e-9):
-        assert look_at(path, Record(path, start=start)).reasons == ("1 frames, fewer than 16",)
+        assert look_at(path, Record(path, start=start)).reasons == ("1 frame, fewer than 16",)
 
 
 def test_pieces_of_a_variable_rate_are_found_by_time(tmp_path: Path, make_video) -> None:
@@ -133,7 +138,7 @@ def test_a_video_listed_for_two_pieces_is_decoded_once(folder: Path) -> None:
 
 def test_pieces_of_different_classes_have_all_of_them(tmp_path: Path) -> None:
     video, other = Path("match.mp4"), Path("other.mp4")
-    files = (FileReport(video, "ok"), FileReport(other, "ok"))
+    files = (_FileReport(video, "ok"), _FileReport(other, "ok"))
 
     def column(*labels: Label) -> list[str]:
         pieces = (Record(video, label, float(i), i + 1.0) for i, label in enumerate(labels))
@@ -151,7 +156,7 @@ def test_pieces_of_different_classes_have_all_of_them(tmp_path: Path) -> None:
 
 def test_a_file_name_that_is_no_utf8_is_written(tmp_path: Path) -> None:
     path = Path("videos/caf\udce9.mp4")
-    report = ScanReport((Annotations((Record(path, 0),), ("a",), "odd"),), (FileReport(path, "ok"),))
+    report = ScanReport((Annotations((Record(path, 0),), ("a",), "odd"),), (_FileReport(path, "ok"),))
     report.write_csv(tmp_path / "r.csv")
     assert b"videos/caf\xe9.mp4,ok" in (tmp_path / "r.csv").read_bytes()
     (tmp_path / "r.json").write_text(report.to_json(), encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.video.numbered import write_images
 
-from motionformer.data.fingerprints import BLOCK, fingerprint_records, fingerprint_video, video_set
+from motionformer.data.fingerprints import BLOCK, _fingerprint_video, fingerprint_records, video_set
 from motionformer.data.record import Record
 from motionformer.models.training_data import WHOLE, TrainingData, VideoSet
 
@@ -15,16 +15,16 @@ from motionformer.models.training_data import WHOLE, TrainingData, VideoSet
 def test_the_contents_count_and_not_the_name(tmp_path: Path) -> None:
     (a := tmp_path / "a.mp4").write_bytes(bytes(range(256)) * 4000)  # a megabyte
     shutil.copy(a, b := tmp_path / "b.avi")
-    assert fingerprint_video(a) == fingerprint_video(b) is not None
+    assert _fingerprint_video(a) == _fingerprint_video(b) is not None
     size = a.stat().st_size
     for place in (0, size // 2, size - 1, BLOCK - 1):
         changed = bytearray(a.read_bytes())
         changed[place] ^= 1
         b.write_bytes(changed)
-        assert fingerprint_video(a) != fingerprint_video(b), place
+        assert _fingerprint_video(a) != _fingerprint_video(b), place
     b.write_bytes(a.read_bytes() + b"\0")
-    assert fingerprint_video(a) != fingerprint_video(b)
-    assert fingerprint_video(tmp_path / "gone.mp4") is None
+    assert _fingerprint_video(a) != _fingerprint_video(b)
+    assert _fingerprint_video(tmp_path / "gone.mp4") is None
 
 
 def test_folders_of_frames(tmp_path: Path) -> None:
@@ -33,11 +33,11 @@ def test_folders_of_frames(tmp_path: Path) -> None:
         (one / f"{i}.jpg").write_bytes(bytes([i]) * 100)
     shutil.copytree(one, two := tmp_path / "two")
     (two / ".hidden").write_text("x")
-    assert fingerprint_video(one) == fingerprint_video(two) is not None
+    assert _fingerprint_video(one) == _fingerprint_video(two) is not None
     (two / "5.jpg").write_bytes(b"5")
-    assert fingerprint_video(one) != fingerprint_video(two)
+    assert _fingerprint_video(one) != _fingerprint_video(two)
     (tmp_path / "empty").mkdir()
-    assert fingerprint_video(tmp_path / "empty") is None
+    assert _fingerprint_video(tmp_path / "empty") is None
 
 
 def test_pieces_meet_or_share_a_file() -> None:
@@ -58,6 +58,7 @@ def test_large_sets_say_what_they_leave_out(tmp_path: Path) -> None:
     found, left_out = video_set(records, limit=3)
     assert len(found) == 2
     assert left_out == 4  # two pieces of the one that is gone, and of the fourth
+    assert [one[1] for one in fingerprint_records(records[:2]) if one] == [(0.0, 1.0), (1.0, math.inf)]
     kinds = [one is None for one in fingerprint_records(records)]
     assert kinds == [False, False, True, True, False, False, False, False]
 
@@ -78,6 +79,6 @@ def test_written_and_read_it_is_the_same(tmp_path: Path) -> None:
 
 def test_what_lies_beside_frames_is_not_the_video(tmp_path: Path) -> None:
     """The reader takes images only: notes and thumbnails make no other video of it."""
-    before = fingerprint_video(write_images(tmp_path / "a", "%03d.png", num_frames=4))
+    before = _fingerprint_video(write_images(tmp_path / "a", "%03d.png", num_frames=4))
     (tmp_path / "a" / "notes.txt").write_text("seen")
-    assert fingerprint_video(tmp_path / "a") == before
+    assert _fingerprint_video(tmp_path / "a") == before

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from motionformer.data.datasets import EpochSampler, Visit, item_generator
+from motionformer.data.datasets import EpochSampler, Visit, _item_generator
 
 
 def test_an_epoch_visits_everything_once_in_an_order_of_its_own() -> None:
@@ -39,7 +39,7 @@ def test_a_resumed_epoch_goes_on_where_it_stopped() -> None:
 
 def test_randomness_depends_on_seed_epoch_and_index_alone() -> None:
     keys = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
-    draws = [torch.randint(2**60, (), generator=item_generator(*key)).item() for key in keys]
+    draws = [torch.randint(2**60, (), generator=_item_generator(*key)).item() for key in keys]
     assert len(set(draws)) == 4
-    assert draws == [torch.randint(2**60, (), generator=item_generator(*key)).item() for key in keys]
+    assert draws == [torch.randint(2**60, (), generator=_item_generator(*key)).item() for key in keys]
     assert Visit(0, 1) == Visit(0, 1)

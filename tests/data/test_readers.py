@@ -75,6 +75,12 @@ def test_something(tmp_path: Path, touch) -> None:
     test = tmp_path / "something-something-v2-test.json"
     test.write_text(json.dumps([{"id": "5"}]))
     assert read_something(test).records[0].label is None
+    assert read_something(tmp_path, split="test").split == "test"  # a folder has a list for every split
+    (tmp_path / "set" / "labels").mkdir(parents=True)
+    for file in (train, tmp_path / "something-something-v2-labels.json"):
+        name = file.name.removeprefix("something-something-v2-")
+        (tmp_path / "set" / "labels" / name).write_bytes(file.read_bytes())
+    assert len(read_something(tmp_path / "set")) == 2  # or keeps its lists in `labels`
     train.write_text(json.dumps([{"id": "1", "template": "Eating [something]"}]))
     with pytest.raises(AnnotationError, match=r"video 1.*Eating"):
         read_something(train)

@@ -113,9 +113,9 @@ def test_a_mirror_swaps_the_twin_of_each_class() -> None:
 
 
 def test_the_check_writes_all_classes_of_a_video(tmp_path: Path) -> None:
-    from motionformer.data.check import FileReport
+    from motionformer.data.check import _FileReport
 
     found = read(tmp_path, "path,labels\na.mp4,run|jump\n")
-    report = ScanReport((found,), (FileReport(tmp_path / "a.mp4", "ok"),))
+    report = ScanReport((found,), (_FileReport(tmp_path / "a.mp4", "ok"),))
     report.write_csv(tmp_path / "report.csv")
     assert "jump|run" in (tmp_path / "report.csv").read_text()

@@ -4,14 +4,13 @@ import dataclasses
 import filecmp
 import os
 import signal
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.children import run_code
 from tests.data.conftest import raw_reader
 from torch.utils.data import DataLoader
 
@@ -26,7 +25,7 @@ from motionformer.data import (
     collate_clips,
     write_shards,
 )
-from motionformer.data.shards import Shard, _assign_shards, read_shard_index
+from motionformer.data.shards import Shard, _assign_shards, _read_shard_index
 from motionformer.errors import AnnotationError, OutputError
 from motionformer.video.sample import ClipPlan
 
@@ -64,7 +63,7 @@ def test_the_same_clips_as_from_the_files(annotations: Annotations, shards: Path
 
 
 def test_layout_and_index(annotations: Annotations, shards: Path, tmp_path: Path) -> None:
-    index = read_shard_index(str(shards))
+    index = _read_shard_index(str(shards))
     assert index.class_names == annotations.class_names
     assert index.num_items == 10
     assert len(index.shards) == 5
@@ -252,7 +251,7 @@ list(shards.write_shards(listed, sys.argv[2], max_bytes=int(sys.argv[3])))
 def test_a_killed_run_resumes_and_gives_the_same_bytes(annotations: Annotations, shards: Path, tmp_path: Path) -> None:
     out, size = tmp_path / "out", 2 * annotations.records[0].path.stat().st_size + 200
     folder = annotations.records[0].path.parent
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder), str(out), str(size)], check=False)
+    killed = run_code(KILLED, str(folder), str(out), str(size))
     assert killed.returncode == -signal.SIGKILL
     assert sorted(file.name for file in out.glob("*.tar")) == ["all-000000.tar", "all-000001.tar"]
     assert not (out / "index.json").exists()

@@ -12,6 +12,7 @@ from torch import Tensor
 from motionformer.data import ClipReader, Record, eval_sampler
 from motionformer.data import clips as clips_module
 from motionformer.video import open_video
+from motionformer.video.memory import DecodedFrames
 from motionformer.video.spec import InputSpec
 from motionformer.video.transforms import eval_transform
 
@@ -73,7 +74,7 @@ def test_frames_are_as_good_as_a_file(clip: Path) -> None:
     reader = ClipReader(SPEC)
     with open_video(clip) as video:
         frames, fps = video.read(range(video.metadata.num_frames)), video.metadata.fps
-    from_file, from_frames = reader.read(clip), reader.take(frames, fps)
+    from_file, from_frames = reader.read(clip), reader.read(DecodedFrames(frames, fps))
     assert torch.equal(from_file.frames, from_frames.frames)
     assert from_file.shown == from_frames.shown
     assert from_file.times == from_frames.times

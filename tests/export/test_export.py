@@ -1,8 +1,6 @@
 """Exported files compute what the model computes, say how to feed them, and appear only when they do."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from motionformer.errors import ExportError
 from motionformer.export import FORMATS, export_model
 from motionformer.export.write import METADATA, Run, _compare
 from motionformer.models import KernelConfig, Motionformer
+from tests.children import run_code
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +69,7 @@ for kind, (name, changes) in kinds.items():
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every kind of model, exported in a fresh interpreter: a batch that is open is no `int` to the shape checks."""
     folder = tmp_path_factory.mktemp("exported")
-    done = subprocess.run([sys.executable, "-c", KINDS, str(folder)], capture_output=True, text=True, cwd=ROOT)
+    done = run_code(KINDS, str(folder), cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from motionformer import load_model
 from motionformer.data import open_dataset
+from motionformer.data.lists import write_list
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import AnnotationError, OutputError, RecipeError
 from motionformer.finetuning import FinetunePlan, finetune, plan_finetune
@@ -24,7 +25,7 @@ from motionformer.finetuning.options import (
     finetune_recipe,
 )
 from motionformer.finetuning.run import _inspect
-from motionformer.finetuning.split import _split_by_class, note_shared_files, open_splits, write_list
+from motionformer.finetuning.split import _split_by_class, note_shared_files, open_splits
 from motionformer.models.config import ModelConfig
 from motionformer.models.training_data import TrainingData
 from motionformer.models.variants import VARIANTS, create_model
@@ -257,7 +258,8 @@ def test_a_folder_that_cannot_be_made_is_named(videos: Path, tmp_path: Path) -> 
     (tmp_path / "file").touch()
     plan = plan_finetune(videos, FinetuneOptions(output=str(tmp_path / "file" / "run")))
     with pytest.raises(
-        OutputError, match=r"file/run: this folder cannot be created \(Not a directory\); choose another"
+        OutputError,
+        match=r"file/run: this folder cannot be created \(.*file is a file, .*\); choose",
     ):
         plan.write_lists()
 

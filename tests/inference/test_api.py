@@ -1,7 +1,5 @@
 """One spelling of arguments, old ones with a warning; models by name, data by address; results that show themselves."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ from motionformer import FeatureExtractor, Predictor, create_model, evaluate
 from motionformer.errors import EvaluationError
 from motionformer.inference import ClassScore, Features, Prediction, Timeline, open_source
 from motionformer.models import Motionformer
+from tests.children import run_code
 from tests.inference.made import Linear, Numbers, made_results, random_scores
 
 
@@ -53,7 +52,7 @@ def test_results_show_themselves(model: Motionformer) -> None:
     assert repr(prediction) == "Prediction('clip.mp4' 1.0–2.5 s: swipe left 0.93, stop 0.05, wave 0.02)"
     assert repr(prediction.top(1)) == "[ClassScore('swipe left' 0.930, index 1)]"
     assert ClassScore("wave", 0.5, 2) == ClassScore("wave", 0.5, 2)
-    assert repr(Timeline("long.mp4", 2.5, (prediction,))) == "Timeline('long.mp4': 2.5 s, 1 windows)"
+    assert repr(Timeline("long.mp4", 2.5, (prediction,))) == "Timeline('long.mp4': 2.5 s, 1 window)"
     features = Features(np.zeros((3, 768), dtype=np.float32), np.array([[0, 1], [1, 2], [2, 3]], dtype=np.float64))
     assert repr(features) == "Features(3 × 768 float32, 0.0–3.0 s)"
     assert repr(Predictor(model)).startswith("Predictor(")
@@ -69,9 +68,7 @@ def test_results_give_their_metrics() -> None:
 
 def test_wrong_precision_device_and_both_names(model: Motionformer) -> None:
     program = "from motionformer import *; Predictor(create_model('motionformer-tiny'), precision='8')"
-    wrong = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )  # no type checks
+    wrong = run_code(program)  # no type checks
     assert "EvaluationError: `precision` ('8') must be one of 32, bf16, 16." in wrong.stderr
     with pytest.raises(EvaluationError, match=r"`device` \(banana\) cannot be used here"):
         Predictor(model, device="banana")
@@ -86,9 +83,7 @@ def test_a_deprecation_points_at_the_line_that_uses_the_old_name(tmp_path: Path)
         "model = create_model('motionformer-tiny', attend='nystrom')\n"
         "Predictor(model, batch=3)\n"
     )
-    shown = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, check=True
-    ).stderr  # no type checks
+    shown = run_code(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')").stderr  # no type checks
     assert f"{program}:2: FutureWarning: `attend`" in shown
     assert f"{program}:3: FutureWarning: `batch`" in shown
 

@@ -47,7 +47,7 @@ def test_it_is_the_loop(tmp_path: Path) -> None:
         assert one.gain == pytest.approx(gain)
     gains = [one.gain for one in found.classes]
     assert gains == sorted(gains, reverse=True)
-    assert found.notes == ("1 videos could not be read in A",)
+    assert found.notes == ("1 video could not be read in A",)
     found.write_csv(tmp_path / "changes.csv")
     assert len(list(csv.reader((tmp_path / "changes.csv").open()))) == 7
 
@@ -105,7 +105,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
     a = some(1)
     with pytest.raises(EvaluationError, match="no video in common"):
         compare(a, replace(a, ids=tuple(f"other {i}" for i in range(50))))
-    with pytest.raises(EvaluationError, match="50 videos have another label in A than in B; the first is video 0"):
+    with pytest.raises(EvaluationError, match="labels differ between A and B in 50 videos; the first is video 0"):
         compare(a, replace(a, labels={"class": (LABELS + 1) % 6}))
     with pytest.raises(EvaluationError, match="different classes"):
         compare(a, replace(a, header=replace(a.header, class_names={"class": tuple("uvwxyz")})))

@@ -1,9 +1,6 @@
 """Interrupted and resumed = uninterrupted, byte for byte; another run's results are never taken for this one's."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -15,6 +12,7 @@ from motionformer.errors import OutputError, VideoError
 from motionformer.inference import find_inputs
 from motionformer.inference.inputs import run_job
 from motionformer.runs import Journal
+from tests.children import run_code
 
 HEADER = {"model": "x"}
 
@@ -72,7 +70,7 @@ def work(paths):
 paths = [Path(name) for name in {[str(path) for path in files]!r}]
 run_job(paths, work, header={HEADER!r}, journal=Path({str(tmp_path / "j")!r}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = run_code(code)
     assert done.returncode == -signal.SIGKILL, done.stderr
     again = Recorded()
     run_job(files, again, header=HEADER, journal=tmp_path / "j", resume=True)
@@ -134,7 +132,7 @@ def test_inputs(folder: Path) -> None:
         ([folder / "*.avi"], "matches no video"),
         ([], "no path"),
         (gone[:1], r"gone\.mp4: there is no such file$"),
-        (gone, r"gone\.mp4: there is no such file, nor are the 1 others$"),
+        (gone, r"gone\.mp4: there is no such file, nor is the other$"),
     ):
         with pytest.raises(VideoError, match=message):
             find_inputs(nothing)

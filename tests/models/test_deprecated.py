@@ -126,7 +126,7 @@ def test_a_recipe_of_before(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"  # as in a run's folder
     file.write_text(new.to_yaml())
     file.write_text(file.read_text().replace("kernel:", "attend:"))
-    with warns("`model.changes.attend`", "`model.changes.kernel`"):
+    with warns(f"{file}: `model.changes.attend`", "`model.changes.kernel`"):
         assert load_recipe(file) == new
 
 

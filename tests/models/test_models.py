@@ -241,11 +241,11 @@ for key, value in wrong.items():
         print(error)
 """
         )
-        assert "`attention` must be one of trajectory, joint, divided; not 'axial'." in out
+        assert "`attention` must be one of trajectory, joint, divided, timesformer; not 'axial'." in out
         assert "`kernel.kind` must be one of exact, norm_st, orthoformer, nystrom, performer; not 'linear'." in out
         assert "`positions` must be one of separate, joint" in out
         assert "`time` must be one of attention, average" in out
-        assert "`readout` must be one of class, motion; not 'mean'." in out
+        assert "`readout` must be one of class, motion, frames; not 'mean'." in out
 
     def test_unknown_models_get_a_hint(self) -> None:
         with pytest.raises(UnknownModelError, match="Did you mean 'motionformer-tiny'"):
@@ -323,7 +323,7 @@ class TestTimmHabits:
         assert list_models() == sorted(VARIANTS)
         assert list_models("*-tiny") == ["divided-tiny", "joint-tiny", "motionformer-tiny"]
         assert list_models("nothing*") == []
-        assert list_weights() == ["motion-tiny", *RELEASED]
+        assert list_weights() == ["motion-tiny", *RELEASED, "synchformer"]
         assert list_weights("ek_*") == [name for name in RELEASED if name.startswith("ek_")]
 
     def test_short_texts_of_results(self) -> None:

@@ -20,8 +20,11 @@ def step():
 
 
 def test_only_the_step_counts() -> None:
-    """Neither what was freed before it, nor the process itself."""
-    assert 100e6 < step_peak(ALLOCATE, "100000000") < 130e6
+    """Neither what was freed before it, nor the process itself.
+
+    The system counts pages for each core and adds them up now and then: some hundred kilobytes may be missing.
+    """
+    assert 99e6 < step_peak(ALLOCATE, "100000000") < 130e6
 
 
 def test_a_model_takes_about_what_was_counted() -> None:

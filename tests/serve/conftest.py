@@ -1,6 +1,8 @@
 """A page that runs: a real server on a free port, and a small untrained model behind it."""
 
+import faulthandler
 import json
+import sys
 import threading
 import time
 import urllib.error
@@ -21,6 +23,9 @@ from motionformer.models import Motionformer
 from motionformer.serve import Limits
 from motionformer.serve.server import _listen, _make_server, _open_app, _page_address
 
+PATIENCE = 120.0
+"""Seconds for an answer, and for the end of a server: many times what a busy machine takes."""
+
 
 @dataclass
 class Page:
@@ -35,7 +40,7 @@ class Page:
         url = f"{self.url}api/{path}?{urlencode(query)}"
         request = urllib.request.Request(url, body, {"X-Session": self.session}, method=method)
         try:
-            with urllib.request.urlopen(request) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -77,15 +82,19 @@ def run_page(models: dict[str, Motionformer] | None = None, limits: Limits | Non
     with _listen("127.0.0.1", 0) as listening, _open_app(models or {"small": small_model()}, limits or Limits()) as app:
         (folder,) = set(page_folders()) - before
         server = _make_server(app)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:
             while not server.started:
+                assert thread.is_alive(), "the server did not start"
                 time.sleep(0.01)
             yield Page(_page_address(listening, "127.0.0.1"), folder)
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(PATIENCE)
+            if thread.is_alive():  # say where it waits instead of waiting with it
+                faulthandler.dump_traceback(sys.__stderr__)
+                raise TimeoutError(f"the server had not ended {PATIENCE} s after it was told to; its threads are above")
 
 
 def page_folders() -> list[Path]:

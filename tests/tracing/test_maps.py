@@ -12,12 +12,17 @@ from motionformer.errors import TraceError
 from motionformer.models import KernelConfig, Motionformer, create_model
 from motionformer.tracing.maps import _LayerAttention, _rollout_rows, _with_residual, split_row, walk_layers
 
-TINY = {"trajectory": "motionformer-tiny", "joint": "joint-tiny", "divided": "divided-tiny"}
+TINY = {
+    "trajectory": "motionformer-tiny",
+    "joint": "joint-tiny",
+    "divided": "divided-tiny",
+    "timesformer": "divided-tiny",
+}
 
 
 def make(scheme: str, **changes: object) -> Motionformer:
     """A model whose attention is far from uniform."""
-    model = create_model(TINY[scheme], depth=2, dim=24, num_heads=3, size=24, **changes).eval()
+    model = create_model(TINY[scheme], attention=scheme, depth=2, dim=24, num_heads=3, size=24, **changes).eval()
     for parameter in model.parameters():
         parameter.data.add_(0.3 * torch.randn_like(parameter))
     return model
@@ -56,18 +61,18 @@ class TestAllSchemes:
         """Without a value projection along time, values reach the output projection through these weights alone."""
         model = make(scheme, num_prefix_tokens=prefix, project_values=False)
         block, x = model.blocks[1], clip()
-        parts = [block.time_attn, block.attn] if scheme == "divided" else [block.attn]
+        parts = [block.time_attn, block.attn] if hasattr(block, "time_attn") else [block.attn]
         with inputs_of(*parts) as tokens, inputs_of(*(part.proj for part in parts)) as mixed, torch.no_grad():
             steps = layer_of(model, x).steps
         for part, step, given, wanted in zip(parts, steps, tokens, mixed, strict=True):
             values = rearrange(part.qkv(given), "1 n (three h d) -> three h n d", three=3, h=3)[2]
             got = rearrange(step @ values, "h n d -> 1 n (h d)")
-            assert torch.allclose(got, wanted, atol=1e-4)
+            assert torch.allclose(got[:, -wanted.shape[1] :], wanted, atol=1e-4)  # TimeSformer: no prefix along time
 
     def test_a_row_is_a_row_of_all_steps_together(self, scheme: str, prefix: int) -> None:
         layer = layer_of(make(scheme, num_prefix_tokens=prefix), clip())
         whole = layer.steps[-1]
-        if scheme == "divided":
+        if len(layer.steps) == 2:
             whole = whole @ layer.steps[0].mean(dim=0)
         for token in (0, prefix, prefix + 17, prefix + 35):
             assert torch.allclose(layer.row(token), whole[:, token], atol=1e-6)
@@ -86,6 +91,18 @@ class TestSchemes:
         same_place, same_frame = place[:, None] == place, frame[:, None] == frame
         assert ((time[:, 1:, 1:] > 0) == same_place).all()
         assert ((space[:, 1:, 1:] > 0) == same_frame).all()
+
+    def test_timesformers_class_token_sees_one_frame_at_a_time_and_rests_along_time(self) -> None:
+        model, x = make("timesformer"), clip()
+        time, space = layer_of(model, x).steps
+        assert torch.equal(time[:, 0], torch.eye(37)[0].expand(3, -1))
+        assert (time[:, 1:, 0] == 0).all()
+        shares = space[:, 0, 1:].view(3, 4, 9).sum(dim=-1)
+        to_itself = space[:, 0, 0]
+        assert (shares < 0.25).all()  # of each frame's copy a quarter, less what it keeps
+        assert torch.allclose(shares.sum(dim=-1) + to_itself, torch.ones(3))
+        block, tokens = model.blocks[1], model.blocks[0](model.embed(x), 4)
+        assert (block.time_attn(block.norm_time(tokens), 4)[:, 0] == 0).all()
 
     def test_averaged_trajectories_weigh_every_frame_alike(self) -> None:
         row = layer_of(make("trajectory", time="average"), clip()).row(5)

@@ -14,9 +14,9 @@ from motionformer.tracking.propagation import (
     Affinity,
     AttentionReadout,
     ClipFeatures,
-    FrameTokens,
     TokenReadout,
     _decide,
+    _FrameTokens,
     _one_hot,
     _propagate,
     _to_grid,
@@ -108,7 +108,7 @@ def test_streams_with_a_bounded_context() -> None:
         for _ in count():
             key = torch.randn(1, 4, 4, 8)
             alive.append(weakref.ref(key))
-            yield FrameTokens(key, key)
+            yield _FrameTokens(key, key)
             del key
 
     first = torch.zeros(16, 16, dtype=torch.uint8)
@@ -127,7 +127,7 @@ def test_the_first_frame_is_remembered() -> None:
     noise = [torch.nn.functional.normalize(torch.randn(1, 4, 4, 32), dim=-1) for _ in range(6)]
     first = torch.zeros(16, 16, dtype=torch.uint8)
     first[4:12, 4:12] = 1
-    frames = [FrameTokens(key, key) for key in (tokens, *noise, tokens)]
+    frames = [_FrameTokens(key, key) for key in (tokens, *noise, tokens)]
     *_, lost, last = propagate_mask(frames, first, Affinity(top_k=1), context=2)
     expected = _decide(_to_grid(_one_hot(first, [1]), (4, 4)), [1], (16, 16))
     assert torch.equal(last, expected)

@@ -9,7 +9,6 @@ import torch
 import motionformer
 from motionformer import Predictor, create_model
 from motionformer.data.motion import write_video
-from motionformer.errors import MaskError
 from motionformer.tracking import (
     Affinity,
     ClipFeatures,
@@ -21,7 +20,7 @@ from motionformer.tracking import (
     read_mask,
     write_mask,
 )
-from motionformer.tracking.masks import OverlayWriter, make_folder, paint
+from motionformer.tracking.masks import OverlayWriter, paint
 from motionformer.tracking.propagation import _decide, _one_hot, _to_grid
 from motionformer.video import read_frames
 from tests.tracking.discs import disc_clip
@@ -127,9 +126,3 @@ def test_unknown_and_unused_arguments_are_errors_of_the_public_function() -> Non
         motionformer.track("motion-tiny", "a.mp4", "a.png", heigth=240)
     with pytest.raises(TypeError, match=r"^height: options of `make_tracker`; this tracker is made already"):
         motionformer.track(CopyFirst(), "a.mp4", "a.png", height=240)
-
-
-def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(MaskError, match=r"file/masks: the folder cannot be made \(Not a directory\); choose another"):
-        make_folder(tmp_path / "file" / "masks")

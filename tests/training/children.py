@@ -1,7 +1,6 @@
 """Training runs in processes of their own, some of which kill themselves at a chosen moment.
 
-A fork server that has imported the engine once makes a process cheap; nothing of the tests' own run-time checks is in
-it. The moment is chosen by wrapping a function of the engine in the child, so the engine knows nothing of tests.
+The moment is chosen by wrapping a function of the engine in the child, so the engine knows nothing of tests.
 """
 
 import multiprocessing
@@ -11,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.children import start_child
 
 SMALL = {
     "name": "small",
@@ -40,11 +41,8 @@ Moment = tuple[str, int]
 
 
 def run_child(output: Path, moment: Moment | None = None, overrides: tuple[str, ...] = ()) -> int | None:
-    """The exit code of a run of `SMALL` in a fresh process; minus the signal if it was killed."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["motionformer.training.run", "torch._dynamo"])
-    process = context.Process(target=_run, args=(str(output), moment, overrides))
-    process.start()
+    """The exit code of a run of `SMALL` in a process of its own; minus the signal if it was killed."""
+    process = start_child(_run, str(output), moment, overrides)
     process.join()
     return process.exitcode
 

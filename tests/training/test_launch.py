@@ -13,6 +13,7 @@ from motionformer.distributed import Launcher
 from motionformer.errors import LaunchError
 from motionformer.training.recipe import EnginePart
 from motionformer.training.trainer import _devices_and_nodes
+from tests.children import Running
 
 TINY = [
     *("data.train_clips=16", "data.val_clips=8", "data.workers=0", "global_batch=8", "epochs=1", "schedule.warmup=0"),
@@ -38,20 +39,18 @@ def plan(folder: Path) -> dict[str, int]:
 
 @needs_gloo
 def test_torchrun_and_slurm_share_the_batch(tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    train = ["-m", "motionformer", "train", "motion/easy", *TINY]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    commands = [
-        ([*launcher, *train, f"output={tmp_path / 'torchrun'}"], environment),
-        *(([sys.executable, *train, f"output={tmp_path / 'slurm'}"], {**environment, **job(rank)}) for rank in (0, 1)),
-    ]
-    children = [
-        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
-        for command, env in commands
-    ]
-    for child in children:
-        said, _ = child.communicate(timeout=300)
-        assert child.returncode == 0, said
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    train = ["train", "motion/easy", *TINY]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "motionformer"]
+    words = [*launcher, *train, f"output={tmp_path / 'torchrun'}"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    code = "from motionformer.cli import main; main()"
+    output = f"output={tmp_path / 'slurm'}"
+    tasks = [Running(code, *train, output, env={**environment, **job(rank)}, cwd=tmp_path) for rank in (0, 1)]
+    for task in tasks:
+        done = task.wait()
+        assert done.returncode == 0, done.stderr
     for name in ("torchrun", "slurm"):
         assert plan(tmp_path / name)["processes"] == 2
         assert plan(tmp_path / name)["clips_at_once"] == 4

@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from motionformer import load_model
 from motionformer.cli import app
 from motionformer.data import Annotations, Failure, Record, ShardDataset, open_dataset, write_shards
+from motionformer.data.lists import write_list
 from motionformer.data.motion import write_video
 from motionformer.errors import AnnotationError, EvaluationError, RecipeError
 from motionformer.finetuning import plan_finetune
 from motionformer.finetuning.options import FinetuneOptions, Hardware
-from motionformer.finetuning.split import _split_multi_label, note_shared_files, write_list
+from motionformer.finetuning.split import _split_multi_label, note_shared_files
 from motionformer.inference import Predictor, evaluate, open_source, summarise
 from motionformer.inference.views import model_fingerprint
 from motionformer.models import InputSpec
@@ -356,7 +357,7 @@ def test_results_of_the_models_of_before_keep_their_fingerprint() -> None:
 
     model = create_model("motionformer-tiny")
     apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "scoring", "readout"}
-    apart.add("drop_path_time")
+    apart |= {"drop_path_time", "activation", "norm_eps"}
     values = model.config.to_dict()
     values["attend"] = values.pop("kernel")  # its name in 0.1
     kept = {key: value for key, value in values.items() if key not in apart}

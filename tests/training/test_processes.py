@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from motionformer.training.model import build_config, build_model
 from motionformer.training.module import _parameter_groups
 from motionformer.training.run_folder import RunFolder
 from motionformer.training.sources import _MotionItems
+from tests.children import Running
 from tests.training.children import SMALL
 from tests.training.two_processes import FAILED, fail_sometimes
 
@@ -31,18 +33,30 @@ RECIPE = {
 }
 
 
-def run(folder: Path, *overrides: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps(RECIPE), f"output={folder}", *overrides],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+def run(folder: Path, *overrides: str, devices: int | None = None) -> dict[str, Any]:
+    """Two processes: that Lightning starts for `devices`, or that are there, as under torchrun."""
+    words = [json.dumps(RECIPE), f"output={folder}", *overrides]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    if devices is not None:
+        command = [sys.executable, str(SCRIPT), *words, f"engine.devices={devices}"]
+        ends = [subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)]
+    else:
+        code = f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
+        environment |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "none"}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        ranks = [environment | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+        ends = [running.wait() for running in [Running(code, *words, "engine.devices=auto", env=env) for env in ranks]]
+    for done in ends:
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
     card: dict[str, Any] = json.loads((folder / "card.json").read_text())
     return card
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def learned(name: str, weight: Tensor) -> Tensor:
@@ -75,7 +89,8 @@ def test_two_processes_are_one(strategy: str, tmp_path: Path, monkeypatch: pytes
     one, two = tmp_path / "one", tmp_path / "two"
     monkeypatch.setattr(_MotionItems, "__getitem__", fail_sometimes)
     first = train(make_recipe(RECIPE, [f"output={one}", "engine.max_clips=0"]), quiet=True).card
-    second = run(two, f"engine.strategy={strategy}", "engine.devices=2", "engine.max_clips=2")
+    devices = 2 if strategy == "ddp" else None
+    second = run(two, f"engine.strategy={strategy}", "engine.max_clips=2", devices=devices)
     assert (first["plan"]["processes"], first["plan"]["accumulation"]) == (1, 1)
     assert (second["plan"]["processes"], second["plan"]["accumulation"]) == (2, 2)
     mine, theirs = (RunFolder(run).checkpoints()[0].read() for run in (one, two))
@@ -99,7 +114,7 @@ def test_two_processes_are_one(strategy: str, tmp_path: Path, monkeypatch: pytes
 @needs_gloo
 def test_shards_go_on_where_they_stopped(tmp_path: Path) -> None:
     """A run whose last checkpoint is gone ends with the same weights as one that was never stopped."""
-    shards = ("engine.strategy=fsdp", "engine.devices=2", "engine.checkpoint_steps=1", "engine.keep=5")
+    shards = ("engine.strategy=fsdp", "engine.checkpoint_steps=1", "engine.keep=5")
     run(tmp_path, *shards)
     last, before, *_ = RunFolder(tmp_path).checkpoints()
     whole = last.read()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from motionformer import load_model
-from motionformer.data.fingerprints import fingerprint_video
+from motionformer.data.fingerprints import _fingerprint_video
 from motionformer.data.motion import CLASSES, write_videos
 from motionformer.errors import (
     AnnotationError,
@@ -445,7 +445,7 @@ def test_a_model_says_what_it_and_its_start_have_learnt_from(tmp_path: Path) -> 
     second = load_model(train(small(tmp_path / "b", *more), quiet=True).model).training_data
     assert second is not None
     files = sorted(videos.rglob("*.mp4"))
-    assert {fingerprint_video(file) for file in files} | {"motion:easy/train/0"} == set(second.train.spans)
+    assert {_fingerprint_video(file) for file in files} | {"motion:easy/train/0"} == set(second.train.spans)
     assert (second.left_out, second.unknown) == (0, ())
 
 

@@ -8,13 +8,13 @@ from numbered import read_number, write_lying_video
 
 from motionformer.errors import VideoError
 from motionformer.video import open_video, retry_if_frame_count_changed
-from motionformer.video.container import FrameIndex, Stamp
+from motionformer.video.container import FrameIndex, _Stamp
 
 
-def stamps(text: str) -> list[Stamp]:
+def stamps(text: str) -> list[_Stamp]:
     """Packets in decoding order: their times, `!` after a key packet, `x` after one that is not to be shown."""
     return [
-        Stamp(None if word == "?" else int(word.rstrip("!x")), place, "!" in word, "x" in word, size=100)
+        _Stamp(None if word == "?" else int(word.rstrip("!x")), place, "!" in word, "x" in word, size=100)
         for place, word in enumerate(text.split())
     ]
 
@@ -55,7 +55,7 @@ def test_missing_or_shared_times_give_no_index(text: str) -> None:
 
 def test_times_of_avi_are_believed_only_without_reordering_and_place_holders() -> None:
     plain = stamps("0! 1 2")
-    small = [*plain, Stamp(3, 3, False, False, size=8)]
+    small = [*plain, _Stamp(3, 3, False, False, size=8)]
     assert FrameIndex.of(plain, has_times=True, format="avi") is not None
     assert FrameIndex.of(plain, has_times=False, format="avi") is None
     assert FrameIndex.of(small, has_times=True, format="avi") is None

@@ -233,6 +233,8 @@ def test_a_pipeline_goes_to_another_process_and_works_there() -> None:
 def test_refuses_what_cannot_work() -> None:
     with pytest.raises(ValueError, match="16 × 16 does not fit into frames of 8 × 9"):
         CentreCrop(16)(picture(1, 8, 9))
+    with pytest.raises(ValueError, match="16 × 16 does not fit into frames of 8 × 40"):
+        CentreCrop(16)(picture(1, 8, 40))
     with pytest.raises(ValueError, match="three crops"):
         SideCrop(16, 3)
     with pytest.raises(ValueError, match="in order"):

@@ -145,5 +145,7 @@ def test_randaugment_draws_all_operations_and_both_signs() -> None:
     assert 200 < (strengths > 0).sum() < 300
     assert abs(strengths.abs().mean() - 0.5) < 0.03
     assert RandAugment(0)(random_bytes(1, 4, 4), generator).shape == (3, 1, 4, 4)
+    with pytest.raises(ValueError, match=r"of hue 0 to 0\.5"):
+        ColourJitter(hue=0.6)
     with pytest.raises(ValueError, match="magnitude 0 to 30"):
         RandAugment(2, 31.0)

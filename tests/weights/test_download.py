@@ -12,6 +12,7 @@ import torch
 from motionformer import load_model
 from motionformer.errors import DownloadError
 from motionformer.weights.download import download
+from motionformer.weights.synchformer import FILENAME
 from tests.parity_files import PARITY
 
 CONTENT = bytes(range(256)) * 20000  # 5 MB
@@ -37,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server
         server.requests.append(dict(self.headers))
-        if self.path != f"/{NAME}":
+        if self.path not in (f"/{NAME}", f"/{FILENAME}"):
             self.send_error(404)
             return
         start = 0
@@ -155,3 +156,11 @@ def test_a_released_name_is_fetched_and_loaded(server: Server) -> None:
     model = load_model(NAME.removesuffix(".pyth"), frames=8, size=32)
     assert model(torch.zeros(1, 3, 8, 32, 32)).shape == (1, 5)
     assert model.config.source == NAME.removesuffix(".pyth")
+
+
+def test_synchformer_is_fetched_by_name_and_checked(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DownloadError, match=r"its checksum is .*, not 5b2f5594b0730f70e41e549b7c94390c"):
+        load_model("synchformer")
+    server.content = (PARITY / "tiny_official.pyth").read_bytes()
+    monkeypatch.setattr("motionformer.weights.synchformer.MD5", hashlib.md5(server.content).hexdigest())
+    assert load_model("synchformer", frames=8, size=32)(torch.zeros(1, 3, 8, 32, 32)).shape == (1, 5)

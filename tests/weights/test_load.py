@@ -318,7 +318,7 @@ class TestWrongFiles:
             load_model(tmp_path / "z.pyth")
 
     def test_our_folder_with_parts_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match=r"holds config.json and model.safetensors; this one does not"):
+        with pytest.raises(CheckpointError, match=r"holds config.json and model.safetensors .* this one does not"):
             load_model(tmp_path)
         save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
         with pytest.raises(CheckpointError, match=r"no config.json beside it"):

@@ -8,7 +8,7 @@ import torch
 from motionformer import load_model
 from motionformer.data.motion import CLASSES, MotionBenchmark, write_videos
 from motionformer.inference import evaluate, open_source, summarise
-from motionformer.inference.views import SampleBy
+from motionformer.inference.scorer import SampleBy
 from motionformer.video.transforms import eval_transform
 from motionformer.weights.load import SHIPPED, ship
 

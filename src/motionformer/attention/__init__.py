@@ -19,7 +19,7 @@ from motionformer.attention.prototypes import segment_means, select_prototypes
 from motionformer.attention.record import record_attention
 from motionformer.attention.temporal import TemporalAttention, TemporalAverage
 from motionformer.attention.trajectory import TrajectoryAttention
-from motionformer.attention.divided import DividedAttention, JointAttention
+from motionformer.attention.divided import DividedAttention, JointAttention, TimesformerAttention
 from motionformer.deprecation import deprecated_names
 
 # isort: on
@@ -39,6 +39,7 @@ __all__ = [
     "SpaceTimeNormAttention",
     "TemporalAttention",
     "TemporalAverage",
+    "TimesformerAttention",
     "TrajectoryAttention",
     "record_attention",
     "register_kernel",

@@ -52,8 +52,9 @@ def _print(found: "Comparison", show: int) -> None:
     from rich.table import Table
 
     from motionformer.inference.metrics import show_interval, wilson
+    from motionformer.logging import show_count
 
-    title = f"{found.videos} videos" + ("" if found.task == "class" else f", {found.task}")
+    title = show_count(found.videos, "video") + ("" if found.task == "class" else f", {found.task}")
     table = Table("top-1, %", title=title, title_justify="left")
     for name in ("A", "B", "gain"):
         table.add_column(name, justify="right")
@@ -65,7 +66,7 @@ def _print(found: "Comparison", show: int) -> None:
     lost = [one for one in reversed(found.classes) if one.gain < 0]
     for heading, changes in (("gained", gained), ("lost", lost)):
         table.add_section()
-        table.add_row(f"[bold]{heading}: {len(changes)} classes[/bold]", "", "", "")
+        table.add_row(f"[bold]{heading}: {show_count(len(changes), 'class')}[/bold]", "", "", "")
         for one in changes[:show]:
             shares = [_with_interval(share, one.videos) for share in (one.a, one.b)]
             table.add_row(f"{escape(one.name)} ({one.videos})", *shares, _signed(one.gain))
@@ -78,7 +79,7 @@ def _print(found: "Comparison", show: int) -> None:
     )
     for side, count in (("A", found.only_in_a), ("B", found.only_in_b)):
         if count:
-            plain.print(f"note: {count} videos are in {side} only and were left out")
+            plain.print(f"note: left out, in {side} only: {show_count(count, 'video')}")
     for note in found.notes:
         plain.print(f"note: {note}")
 

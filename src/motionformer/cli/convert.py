@@ -10,7 +10,9 @@ from motionformer.cli.report import plain_console
 
 
 def convert(
-    source: Annotated[str, typer.Argument(help="A released name or .pyth file, image weights, or a folder of ours.")],
+    source: Annotated[
+        str, typer.Argument(help="A released name or .pyth file, image weights, a folder of ours or of LoRA adapters.")
+    ],
     target: Annotated[Path, typer.Argument(help="Folder to write: config.json and model.safetensors.")],
     classes: Annotated[
         int | None, typer.Option(min=0, help="Number of classes; resets the classifier.", show_default="the weights'")
@@ -44,6 +46,8 @@ def convert(
         motionformer convert k400_motionformer_224_16x4 weights/k400
 
         motionformer convert ssv2_joint_224_16x4.pyth weights/ssv2-joint --labels ssv2_classes.txt
+
+        motionformer convert runs/videos/lora weights/merged
 
         motionformer convert dinov2_vits14.safetensors weights/start --from-image --classes 5 --frames 8 --size 112
     """

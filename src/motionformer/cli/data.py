@@ -115,6 +115,7 @@ def shard(
 
     from motionformer.data.shards import write_shards
     from motionformer.data.source import open_dataset
+    from motionformer.logging import show_count
 
     max_bytes = _parse_size(size)
     annotations = open_dataset(path, kind, split=split, root=root, class_names=classes, missing=missing)
@@ -126,7 +127,7 @@ def shard(
             done.append(one)
             status.update(f"{sum(shard.num_items for shard in done)} of {len(annotations)} items written")
     total = sum(shard.num_bytes for shard in done)
-    summary = f"{len(annotations)} items in {len(done)} shards, {total / 1e6:.1f} MB: {out}"
+    summary = f"{show_count(len(annotations), 'item')} in {show_count(len(done), 'shard')}, {total / 1e6:.1f} MB: {out}"
     console.print(summary, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -145,12 +146,14 @@ def _print_how(console: "Console", annotations: "Annotations") -> None:
 
 
 def _print_report(console: "Console", report: "ScanReport", show: int) -> None:
+    from motionformer.logging import show_count
+
     for annotations in report.annotations:
         _print_classes(console, annotations, show)
     _print_problems(console, report, show)
     for name, counts in report.kinds().items():
         kinds = [f"{value} ({count})" for value, count in counts.items()]
-        more = f", and {len(kinds) - 6} others" if len(kinds) > 6 else ""
+        more = f", and {show_count(len(kinds) - 6, 'other')}" if len(kinds) > 6 else ""
         console.print(f"{name + ':':9}{', '.join(kinds[:6])}{more}", highlight=False)
     if seconds := report.durations():
         console.print(
@@ -161,7 +164,11 @@ def _print_report(console: "Console", report: "ScanReport", show: int) -> None:
     if note := report.slow_note():
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     found = ", ".join(f"{count} {status}" for status, count in report.statuses().items())
-    console.print(f"{len(report.files)} videos: {found}", highlight=False, style="green" if report.is_well else "red")
+    console.print(
+        f"{show_count(len(report.files), 'video')}: {found}",
+        highlight=False,
+        style="green" if report.is_well else "red",
+    )
 
 
 def _print_classes(console: "Console", annotations: "Annotations", show: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motionformer.cli.options import JsonOption, TrackerOptions, with_tracker_options
-from motionformer.cli.report import plain_console, print_json, print_table, progress_bar
+from motionformer.cli.report import plain_console, print_json, print_table
 from motionformer.errors import MotionformerError
 
 if TYPE_CHECKING:
@@ -61,15 +61,18 @@ def evaluate(
     sequence: _SequenceOption = None,
     resolution: _ResolutionOption = "480p",
     single_object: _SingleOption = False,
-    masks: Annotated[Path | None, typer.Option(help="Folder for the masks, in the layout of DAVIS.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder for the masks, in the layout of DAVIS.")
+    ] = None,
     overlay: Annotated[Path | None, typer.Option(help="Folder for overlays, one mp4 per sequence.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     from motionformer.experiments.davis import check_outputs, find_sequences
     from motionformer.experiments.davis import evaluate as track
+    from motionformer.logging import progress_bar
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
-    check_outputs(sequences, masks, overlay)
+    check_outputs(sequences, output, overlay)
     tracker = options.build()
     with progress_bar() as progress:
         bar = progress.add_task("tracking", total=sum(len(one.masks) for one in sequences))
@@ -77,7 +80,7 @@ def evaluate(
             sequences,
             tracker,
             single_object=single_object,
-            masks=masks,
+            masks=output,
             overlays=overlay,
             after_frame=lambda: progress.advance(bar),
         )
@@ -97,6 +100,7 @@ def score(
     as_json: JsonOption = False,
 ) -> None:
     from motionformer.experiments.davis import find_sequences, score_folders
+    from motionformer.logging import progress_bar
 
     sequences = find_sequences(root, year=year, split=split, names=tuple(sequence or ()), resolution=resolution)
     with progress_bar() as progress:
@@ -138,6 +142,8 @@ def _print_done(done: "list[Done]", error: BaseException | None, total: int, as_
 
 
 def _print_table(evaluation: "Evaluation") -> None:
+    from motionformer.logging import show_count
+
     scores = evaluation.scores
     rows = []
     for name, number, region, contour in [
@@ -154,4 +160,4 @@ def _print_table(evaluation: "Evaluation") -> None:
     print_table(("sequence", "object", *names), rows, right=names, last_apart=True)
     if evaluation.seconds is not None:
         each = evaluation.seconds / evaluation.num_frames
-        plain_console().print(f"{evaluation.num_frames} frames, {each:.2f} s per frame (without scoring)")
+        plain_console().print(f"{show_count(evaluation.num_frames, 'frame')}, {each:.2f} s per frame (without scoring)")

@@ -177,6 +177,7 @@ EXTRA_OF = {
     "onnx": "export",
     "onnxscript": "export",
     "onnxruntime": "export",
+    "peft": "peft",
 }
 """By the name of the module that could not be imported."""
 

@@ -29,6 +29,8 @@ key of the recipe.
 
     motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train last:4
 
+    motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train lora:8
+
     motionformer finetune train.csv --init-from k400_motionformer_224_16x4 --train head --epochs 10 optimiser.lr=1e-3
 
     motionformer finetune videos/ --attention joint --seed 1 --output runs/joint-1 --plan
@@ -42,7 +44,10 @@ def finetune(
         str, typer.Option(help="Initial weights: a released name, a folder, image weights.", show_default="random")
     ] = "",
     train: Annotated[
-        str, typer.Option(help="Trainable parameters: all, head, last:N blocks.", show_default="see --plan")
+        str,
+        typer.Option(
+            help="Trainable parameters: all, head, last:N blocks, lora:RANK adapters.", show_default="see --plan"
+        ),
     ] = "",
     attention: Attention = None,
     readout: Annotated[
@@ -136,11 +141,11 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     saved = {"best": "the best epoch on the held-out videos; its metrics on them are optimistic"}
     facts = [
         ("videos", f"{len(planned.train)} for training, {len(planned.val)} held out"),
-        ("", f"about {videos.frames} frames, {videos.seconds:.1f} s, short side {videos.short_side} px"),
+        ("", f"about {show_count(videos.frames, 'frame')}, {videos.seconds:.1f} s, short side {videos.short_side} px"),
         ("classes", several + ", ".join(planned.class_names)),
-        ("clip", f"{spec.frames} frames {how}, {spec.height} × {spec.width} px"),
+        ("clip", f"{show_count(spec.frames, 'frame')} {how}, {spec.height} × {spec.width} px"),
         ("mirrored", planned.mirrored),
-        ("model", f"{config.attention} attention, {config.dim} wide, {config.depth} layers"),
+        ("model", f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}"),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),
         ("trainable", recipe.model.train),
@@ -160,6 +165,8 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         intervals = run.card["results"].get("confidence", {})
         values |= {"kept": run.kept, "keep_epoch": planned.recipe.keep_epoch, "confidence": intervals}
         problems = {"failed": run.card["failed"], "notes": planned.notes}
+        if "lora" in run.card:
+            values["lora"] = {"folder": str(run.folder / "lora"), **run.card["lora"]}
         print_json({**values, **problems, "recipe": planned.recipe.to_dict()})
         return
     from motionformer.inference.metrics import show_share

@@ -137,13 +137,15 @@ def _find_config(model: str) -> "ModelConfig":
 
 
 def _print_report(report: dict[str, Any]) -> None:
+    from motionformer.logging import show_count
+
     spec, grid = report["input"], report["grid"]
     stated = "not stated" if report["gmacs_paper"] is None else f"{report['gmacs_paper']:.2f} G"
     facts = [
         ("attention", f"{report['attention']}, {report['kernel']}"),
-        ("clip", f"{spec['frames']} frames of {spec['height']} × {spec['width']}"),
+        ("clip", f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}"),
         ("sampling", _SAMPLING[report["protocol"]]),
-        ("tokens", f"{report['tokens']:,} ({grid[0]} frames of {grid[1]} × {grid[2]}, and prefix)"),
+        ("tokens", f"{report['tokens']:,} ({show_count(grid[0], 'frame')} of {grid[1]} × {grid[2]}, and prefix)"),
         ("parameters", f"{report['parameters'] / 1e6:.1f} M"),
     ]
     if report["not_carried"]:

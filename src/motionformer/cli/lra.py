@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from motionformer.cli.options import DeviceOption, JsonOption, find_device
-from motionformer.cli.report import print_json, print_table, progress_bar
+from motionformer.cli.report import print_json, print_table
 
 if TYPE_CHECKING:
     from motionformer.experiments.lra.model import Cost
@@ -64,6 +64,7 @@ def make(
     ] = None,
 ) -> None:
     from motionformer.experiments.lra import listops, pathfinder
+    from motionformer.logging import progress_bar
 
     module = listops if task == "listops" else pathfinder
     counts = {split: count or module.SPLITS[split] for split, count in (("train", train), ("val", dev), ("test", test))}
@@ -132,6 +133,7 @@ def train(
     from motionformer.experiments.lra import TASKS, Run, make_kernel
     from motionformer.experiments.lra import train as train_model
     from motionformer.inference.metrics import show_share
+    from motionformer.logging import progress_bar
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -139,13 +139,14 @@ def check_seconds(value: float | None, option: str) -> None:
 def read_class_names(path: Path, num_classes: int | dict[str, int]) -> tuple[str, ...]:
     """Class names, one per line; as many as there are classes."""
     from motionformer.errors import MotionformerError
+    from motionformer.logging import show_count
 
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         raise MotionformerError(f"{path}: cannot be read as class names ({error}).") from error
     if len(names) != num_classes:
-        raise MotionformerError(f"{path}: {len(names)} names for {num_classes} classes.")
+        raise MotionformerError(f"{path}: {show_count(len(names), 'name')} for {num_classes} classes.")
     return names
 
 
@@ -166,7 +167,7 @@ Attention = Annotated[
     typer.Option(
         "--attention",
         callback=_check_registered,
-        help="Attention scheme: trajectory, joint, divided, or a registered one.",
+        help="Attention scheme: trajectory, joint, divided, timesformer, or a registered one.",
         show_default="trajectory, or the weights' own",
     ),
 ]

@@ -179,7 +179,7 @@ def _to_json(entries: "Sequence[Entry]", header: "Mapping[str, Any]") -> str:
 
 def _write_csv(entries: "Sequence[Entry]", file: Path) -> None:
     """One line per class or segment, best first; a failed video has one line with its reason."""
-    from motionformer.runs import atomic_write, write_csv
+    from motionformer.runs import write_csv
     from motionformer.video import ReadFacts
 
     facts = ReadFacts.__match_args__
@@ -202,8 +202,7 @@ def _write_csv(entries: "Sequence[Entry]", file: Path) -> None:
                 for rank, one in enumerate(best, start=1):
                     index = ",".join(map(str, one["index"])) if task == "action" else str(one["index"])
                     rows.append([video, "", "", task, str(rank), index, one["label"], one["score"], "", *read])
-    with atomic_write(file) as stream:
-        write_csv(stream, rows)
+    write_csv(file, rows)
 
 
 def _identity(predictor: "Predictor") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How commands print: consoles, JSON, tables, progress bars, and what was wrong with videos."""
+"""How commands print: consoles, JSON, tables, and what was wrong with videos."""
 
 import json
 import logging
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
 _MAX_NAMED = 20  # videos that are listed by name
 
@@ -67,16 +66,6 @@ def print_facts(
     (console or Console(highlight=False, markup=False, emoji=False)).print(table)
 
 
-def progress_bar() -> "Progress":
-    """On stderr, if that is a terminal; gone when done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
 def frames_cell(entry: dict[str, Any]) -> str:
     """For a table: distinct frames of a clip, and whether the video is damaged; empty where it is not known."""
     if "frames" not in entry:
@@ -89,7 +78,7 @@ def frames_cell(entry: dict[str, Any]) -> str:
 def print_problems(entries: Sequence[dict[str, Any]]) -> None:
     """On stderr: how many videos repeat frames, which are damaged, and which could not be read and why."""
     from motionformer.inference.results import read_notes, summarise_reads
-    from motionformer.video import ReadFacts
+    from motionformer.video.source import ReadFacts
 
     console = plain_console(stderr=True)
     facts = [ReadFacts(*(entry[key] for key in ReadFacts.__match_args__)) for entry in entries if "frames" in entry]

@@ -44,6 +44,7 @@ def track(
     from rich.progress import track as with_bar
 
     from motionformer.errors import VideoError
+    from motionformer.logging import show_count
     from motionformer.tracking import track as run
 
     if overlay is None and output is None:
@@ -79,7 +80,7 @@ def track(
         objects = [{"number": number, "frames": frames} for number, frames in found.objects.items()]
         typer.echo(json.dumps({"video": str(video), "frames": done, "objects": objects, **written}))
     else:
-        typer.echo(f"{done} frames: {' and '.join(written.values())}")
+        typer.echo(f"{show_count(done, 'frame')}: {' and '.join(written.values())}")
     older = sum(output is not None and file not in {output / f"{i:05d}.png" for i in range(done)} for file in earlier)
     if older:
-        typer.echo(f"{output} contains {older} other png files, which do not belong to this video.", err=True)
+        typer.echo(f"{output} contains {show_count(older, 'other png file')}, not of this video.", err=True)

@@ -61,6 +61,7 @@ def train(
 
 
 def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
+    from motionformer.logging import show_count
     from motionformer.training.run_folder import describe_model
     from motionformer.training.sources import describe_mirroring
 
@@ -75,12 +76,12 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
         {
             "training data": train_source.how,
             "validation data": val_source.how,
-            "clip": f"{spec['frames']} frames of {spec['height']} × {spec['width']}",
+            "clip": f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}",
             "mirrored": mirrored,
             "parameters": f"{model['parameters'] / 1e6:.2f} M",
             "multiply-adds": f"{model['multiply_adds'] / 1e9:.3g} G per clip, forward",
-            "global batch": f"{plan.processes * plan.clips_at_once * plan.accumulation} clips = {plan.processes} "
-            f"processes × {plan.clips_at_once} at once × {plan.accumulation} accumulated",
+            "global batch": f"{show_count(plan.processes * plan.clips_at_once * plan.accumulation, 'clip')} = "
+            f"{show_count(plan.processes, 'process')} × {plan.clips_at_once} at once × {plan.accumulation} accumulated",
             "learning rate": f"{plan.lr:.4g}, scaled to the batch",
             "steps": f"{plan.total_steps}, {plan.steps_per_epoch} per epoch, {plan.warmup_steps} of warm-up",
         },

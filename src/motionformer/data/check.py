@@ -5,7 +5,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +13,14 @@ from typing import Any, Literal
 from motionformer.data.pool import Crash, run_in_processes
 from motionformer.data.record import SEPARATOR, Annotations, Record
 from motionformer.errors import VideoError
-from motionformer.runs import atomic_write, valid_json, write_csv
+from motionformer.logging import show_count
+from motionformer.runs import valid_json, write_csv
 from motionformer.video import VideoMetadata, open_video
 from motionformer.video.container import Deadline, VideoFile
 
 _Status = Literal["ok", "odd", "short", "broken"]
+_METADATA = ("num_frames", "fps", "duration", "height", "width", "codec")
+"""Of each video, in tables and JSON."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +35,16 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class FileReport:
+class _FileReport:
     """What was found. `status` is the worst of it; `reasons` tell why it is not `ok`."""
 
     path: Path
     status: _Status
     reasons: tuple[str, ...] = ()
-    num_frames: int | None = None
-    fps: float | None = None
-    duration: float | None = None
-    height: int | None = None
-    width: int | None = None
-    codec: str | None = None
+    metadata: VideoMetadata | None = None  # of one that could be opened
 
 
-def _inspect_video(task: _Task) -> FileReport:
+def _inspect_video(task: _Task) -> _FileReport:
     """Open the video, decode it, and compare its header with what it holds."""
     rate = next((record.fps for record in task.records if record.fps), 30.0)
     try:
@@ -56,23 +54,14 @@ def _inspect_video(task: _Task) -> FileReport:
             clock = video.clock
         header = [] if task.path.is_dir() else _header_oddities(task, found)
     except VideoError as error:
-        return FileReport(task.path, "broken", (_reason(error),))
+        return _FileReport(task.path, "broken", (error.full_reason,))
     lengths = [len(record.clock(clock).span(record.start, record.end)) for record in task.records]
     beyond, late = _pieces(task.records, lengths, found)
     odd = (*header, *_oddities(opened), *late)
-    short = _shortness(task, lengths, found)
+    shortest = min([found.num_frames, *(length for length in lengths if length)])
+    short = [f"{show_count(shortest, 'frame')}, fewer than {task.min_frames}"] if shortest < task.min_frames else []
     status: _Status = "broken" if beyond else "short" if short else "odd" if odd else "ok"
-    return FileReport(
-        path=task.path,
-        status=status,
-        reasons=(*beyond, *short, *odd),
-        num_frames=found.num_frames,
-        fps=found.fps,
-        duration=found.duration,
-        height=found.height,
-        width=found.width,
-        codec=found.codec,
-    )
+    return _FileReport(task.path, status, (*beyond, *short, *odd), found)
 
 
 def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
@@ -82,7 +71,8 @@ def _header_oddities(task: _Task, found: VideoMetadata) -> list[str]:
     with container:
         odd = []
         if stream.frames and stream.frames != found.num_frames:
-            odd.append(f"{stream.frames} frames announced, {found.num_frames} {'decoded' if task.decode else 'stored'}")
+            counted = "decoded" if task.decode else "stored"
+            odd.append(f"{show_count(stream.frames, 'frame')} announced, {found.num_frames} {counted}")
         if stream.duration is None and container.duration is None:
             odd.append("no duration in the header")
         return odd
@@ -99,27 +89,17 @@ def _oddities(opened: VideoMetadata) -> list[str]:
     return odd
 
 
-def _shortness(task: _Task, lengths: Sequence[int], found: VideoMetadata) -> list[str]:
-    shortest = min([found.num_frames, *(length for length in lengths if length)])
-    return [f"{shortest} frames, fewer than {task.min_frames}"] if shortest < task.min_frames else []
-
-
 def _pieces(records: Sequence[Record], lengths: Sequence[int], found: VideoMetadata) -> tuple[list[str], list[str]]:
     """Labelled pieces that lie outside the video, and those that end after it (by more than a frame)."""
     inside = [record for record, length in zip(records, lengths, strict=True) if length]
     outside = [record for record, length in zip(records, lengths, strict=True) if not length]
     ends = [record.end for record in inside if record.end and record.end > found.duration + 1 / found.fps]
     lasts = f"the video lasts {found.duration:.2f} s"
-    beyond = [f"a piece begins at {record.start:g} s{_line_of(record)}; {lasts}" for record in outside[:1]]
+    beyond = []
+    if outside:
+        line = f" (line {outside[0].line})" if outside[0].line else ""
+        beyond = [f"a piece begins at {outside[0].start:g} s{line}; {lasts}"]
     return beyond, [f"{len(ends)} pieces end after the video, up to {max(ends):g} s; {lasts}"] if ends else []
-
-
-def _line_of(record: Record) -> str:
-    return f" (line {record.line})" if record.line else ""
-
-
-def _reason(error: VideoError) -> str:
-    return error.reason if error.frame is None else f"frame {error.frame} {error.reason}"
 
 
 _USUAL_RATE = 30.0  # frames a second at which models count their stride
@@ -133,7 +113,7 @@ def scan(
     time_limit: float = 60.0,
     min_frames: int = 16,
     decode: bool = True,
-) -> Iterator[FileReport]:
+) -> Iterator[_FileReport]:
     """A report of each different video, as they come. A file that crashes or hangs its process is `broken`."""
     records = sorted((record for one in annotations for record in one), key=lambda record: record.path)
     tasks = [
@@ -142,7 +122,7 @@ def scan(
     ]
     limit = 2 * time_limit + _GRACE  # opening and checking have a limit each
     for index, result in run_in_processes(_inspect_video, tasks, num_workers=num_workers, time_limit=limit):
-        yield FileReport(tasks[index].path, "broken", (result.reason,)) if isinstance(result, Crash) else result
+        yield _FileReport(tasks[index].path, "broken", (result.reason,)) if isinstance(result, Crash) else result
 
 
 @dataclass(frozen=True)
@@ -150,7 +130,7 @@ class ScanReport:
     """The whole scan: `is_well` is false as soon as one video is broken."""
 
     annotations: tuple[Annotations, ...]
-    files: tuple[FileReport, ...]
+    files: tuple[_FileReport, ...]
 
     @property
     def is_well(self) -> bool:
@@ -160,33 +140,37 @@ class ScanReport:
         found = Counter(file.status for file in self.files)
         return {status: found[status] for status in ("ok", "odd", "short", "broken")}
 
-    def problems(self) -> list[FileReport]:
+    def problems(self) -> list[_FileReport]:
         """Everything but `ok`, the worst first."""
         order = ("broken", "short", "odd")
         found = [file for file in self.files if file.status != "ok"]
         return sorted(found, key=lambda file: (order.index(file.status), file.path))
 
+    @property
+    def _readable(self) -> list[VideoMetadata]:
+        return [file.metadata for file in self.files if file.metadata is not None]
+
     def durations(self) -> dict[str, float]:
         """Seconds: shortest, median, longest, and all together; empty if nothing could be read."""
-        seconds = [file.duration for file in self.files if file.duration is not None]
+        seconds = [found.duration for found in self._readable]
         if not seconds:
             return {}
         return {"min": min(seconds), "median": statistics.median(seconds), "max": max(seconds), "total": sum(seconds)}
 
     def kinds(self) -> dict[str, dict[str, int]]:
         """How many videos of each codec, rate and size, the most frequent first."""
-        read = [file for file in self.files if file.codec is not None]
-        columns: dict[str, Counter[str | None]] = {
-            "codec": Counter(file.codec for file in read),
-            "rate": Counter(f"{file.fps:.2f}".rstrip("0").rstrip(".") for file in read),
-            "size": Counter(f"{file.width}×{file.height}" for file in read),
-            "frames": Counter(str(file.num_frames) for file in read),
+        read = self._readable
+        columns = {
+            "codec": Counter(one.codec for one in read),
+            "rate": Counter(f"{one.fps:.2f}".rstrip("0").rstrip(".") for one in read),
+            "size": Counter(f"{one.width}×{one.height}" for one in read),
+            "frames": Counter(str(one.num_frames) for one in read),
         }
-        return {name: {str(value): count for value, count in found.most_common()} for name, found in columns.items()}
+        return {name: dict(found.most_common()) for name, found in columns.items()}
 
     def slow_note(self) -> str | None:
         """Of how many videos a clip may show frames several times; which model reads them is not known here."""
-        rates = [file.fps for file in self.files if file.fps is not None and file.fps < _USUAL_RATE]
+        rates = [found.fps for found in self._readable if found.fps < _USUAL_RATE]
         if not rates:
             return None
         return (
@@ -212,8 +196,7 @@ class ScanReport:
         """One line per video."""
         labels = _labels(self.annotations)
         rows = [_row(report, labels) for report in sorted(self.files, key=lambda report: report.path)]
-        with atomic_write(file) as stream:
-            write_csv(stream, [list(rows[0]), *(row.values() for row in rows)])
+        write_csv(file, [list(rows[0]), *(row.values() for row in rows)])
 
 
 def _describe(annotations: Annotations) -> dict[str, Any]:
@@ -239,6 +222,7 @@ def _each_label(annotations: Annotations, record: Record) -> list[str]:
     return [] if record.label is None else [annotations.label_name(record.label)]
 
 
-def _row(file: FileReport, labels: dict[Path, str]) -> dict[str, Any]:
-    row = asdict(file) | {"path": str(file.path), "reasons": "; ".join(file.reasons)}
+def _row(file: _FileReport, labels: dict[Path, str]) -> dict[str, Any]:
+    row: dict[str, Any] = {"path": str(file.path), "status": file.status, "reasons": "; ".join(file.reasons)}
+    row |= {key: None if file.metadata is None else getattr(file.metadata, key) for key in _METADATA}
     return row | ({"label": labels.get(file.path, "")} if labels else {})

@@ -93,16 +93,18 @@ class ClipReader:
         """Tensors that `clips` makes of every clip."""
         return max(1, len(self.transforms))
 
-    def read(self, video: str | PathLike[str] | Record, generator: Generator | None = None) -> Views:
-        """The clips of a file, a folder of frames, or the piece of one that a record names.
+    def read(self, video: str | PathLike[str] | Record | Video, generator: Generator | None = None) -> Views:
+        """The clips of a file, a folder of frames, the piece of one that a record names, or an open video.
 
         Args:
-            video: a path or a record.
+            video: a path, a record, or a video that is open already.
             generator: for samplers that draw at random.
 
         Raises:
             VideoError: it cannot be read.
         """
+        if isinstance(video, Video):
+            return self._read(video, Record(video.path), generator)
         record = video if isinstance(video, Record) else Record(Path(video))
         with open_video(
             record.path,
@@ -111,13 +113,6 @@ class ClipReader:
             square_pixels=self.square_pixels,
         ) as opened:
             return retry_if_frame_count_changed(opened, lambda: self._read(opened, record, generator))
-
-    def take(self, frames: UInt8[Tensor, "t H W 3"], fps: float, generator: Generator | None = None) -> Views:
-        """The clips of frames in memory, at `fps` frames per second."""
-        clock = Clock(len(frames), fps)
-        chosen = as_views(self.sampler(clock, generator))
-        wanted = _distinct(chosen)
-        return _views(self.resize(frames[wanted]), wanted, chosen, clock, ReadFacts.of(chosen))
 
     def clips(self, views: Views, device: torch.device | None = None) -> Iterator[Tensor]:
         """What the model takes, clip by clip, each in all crops; bytes travel to the device, not floats."""
@@ -147,15 +142,23 @@ class ClipReader:
         return (transform.with_label(frames, label, generator) for transform in self.transforms)
 
     def _read(self, video: Video, record: Record, generator: Generator | None) -> Views:
+        """Choose frames, and read and resize each of them once."""
         clock, piece = _sampled_piece(record, video.clock, self.sampler.protocol)
         chosen = as_views(self.sampler(clock, generator, piece))
-        wanted = _distinct(chosen)
+        wanted = sorted({i for clip in chosen for i in clip})
         step = len(wanted)
         if self._resize is not None:
             step = max(1, _BYTES_AT_ONCE // (3 * video.metadata.height * video.metadata.width))
         parts = [self.resize(video.read(wanted[i : i + step])) for i in range(0, len(wanted), step)]
-        frames = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return _views(frames, wanted, chosen, clock, ReadFacts.of(chosen, video.damaged))
+        position = {i: k for k, i in enumerate(wanted)}
+        return Views(
+            frames=parts[0] if len(parts) == 1 else torch.cat(parts),
+            numbers=wanted,
+            shown=[[position[i] for i in clip] for clip in chosen],
+            times=[(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen],
+            fps=clock.fps,
+            facts=ReadFacts.of(chosen, video.damaged),
+        )
 
 
 def as_views(chosen: Sequence[int] | Sequence[Sequence[int]]) -> list[list[int]]:
@@ -195,13 +198,3 @@ def _crop_choices(spec: InputSpec) -> tuple[CropChoice, ...]:
     if spec.crops == 1:
         return (0,) if spec.protocol == "released" and spec.sampling == "segments" else ("centre",)
     return (0, 1, 2)
-
-
-def _distinct(clips: list[list[int]]) -> list[int]:
-    return sorted({i for clip in clips for i in clip})
-
-
-def _views(frames: Tensor, wanted: list[int], chosen: list[list[int]], clock: Clock, facts: ReadFacts) -> Views:
-    position = {i: k for k, i in enumerate(wanted)}
-    times = [(clock.seconds(min(clip)), clock.seconds(max(clip) + 1)) for clip in chosen]
-    return Views(frames, wanted, [[position[i] for i in clip] for clip in chosen], times, clock.fps, facts)

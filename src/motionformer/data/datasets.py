@@ -5,7 +5,6 @@ workers, prefetching and a resumed run change no clip. Workers send a `Failure` 
 process counts them, because only it sees all of them.
 """
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch.utils.data import Dataset, Sampler
 from motionformer.data.clips import ClipReader, check_sampling
 from motionformer.data.record import Annotations, Label, Record
 from motionformer.errors import FailedVideosError, VideoError
+from motionformer.runs import write_csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,6 @@ class EpochSampler(Sampler[Visit]):
         return order[self.rank :: self.num_ranks][self.num_done :]
 
 
-def item_generator(seed: int, epoch: int, index: int) -> torch.Generator:
-    """The generator of one item in one epoch; neighbouring keys give unrelated streams."""
-    (state,) = np.random.SeedSequence([seed, epoch, index]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
-
-
 class ClipDataset(Dataset[dict[str, Any]]):
     """Item i is a clip of record i: `{clip, label, index, path}`, or `{failure}` where the video cannot be read.
 
@@ -116,20 +110,27 @@ class ClipDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, visit: Visit | int) -> dict[str, Any]:
         epoch, index = (visit.epoch, visit.index) if isinstance(visit, Visit) else (0, visit)
         record = self.annotations.records[index]
-        return read_item(self.reader, record, index, item_generator(self.seed, epoch, index), str(record.path))
+        return read_item(self.reader, record, (self.seed, epoch, index), str(record.path))
 
 
 _NO_CLASS = -1
 """Fills up the classes of a video to as many as others of its batch have."""
 
 
-def read_item(reader: ClipReader, record: Record, index: int, generator: Generator, path: str) -> dict[str, Any]:
-    """The item of a record; `path` is what the video is called in reports."""
+def read_item(reader: ClipReader, record: Record, key: tuple[int, int, int], path: str) -> dict[str, Any]:
+    """The item of a record; `key` is (seed, epoch, index), `path` what the video is called in reports."""
+    index = key[2]
     try:
-        clip, label = reader.read_labelled(record, generator)
+        clip, label = reader.read_labelled(record, _item_generator(*key))
     except VideoError as error:
         return {"failure": Failure.of(record, error, index, path)}
     return {"clip": clip, "label": label, "index": index, "path": path}
+
+
+def _item_generator(seed: int, epoch: int, index: int) -> Generator:
+    """The generator of one item in one epoch; neighbouring keys give unrelated streams."""
+    (state,) = np.random.SeedSequence([seed, epoch, index]).generate_state(1, np.uint64)
+    return Generator().manual_seed(int(state >> np.uint64(1)))
 
 
 def collate_clips(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -224,11 +225,9 @@ class FailurePolicy:
         return f"{len(self.failures)} of {self.num_items} videos could not be read ({which}{more})"
 
     def write_csv(self, file: Path) -> None:
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["path", "index", "line", "reason"])
-            rows = sorted(self.failures.values(), key=lambda failure: (failure.path, failure.index))
-            writer.writerows([failure.path, failure.index, failure.line or "", failure.reason] for failure in rows)
+        rows = sorted(self.failures.values(), key=lambda failure: (failure.path, failure.index))
+        values = ([failure.path, failure.index, failure.line or "", failure.reason] for failure in rows)
+        write_csv(file, [["path", "index", "line", "reason"], *values])
 
     def _check_one_process(self, failures: list[Failure]) -> None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():

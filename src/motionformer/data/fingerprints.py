@@ -22,7 +22,7 @@ MAX_FILES = 500_000
 READERS = 16  # threads: a network's disk answers many at a time
 
 
-def fingerprint_video(path: Path) -> str | None:
+def _fingerprint_video(path: Path) -> str | None:
     """Of a file's contents, or of a folder of frames (their number; first, middle and last). None: it is not there, or
     empty."""
     digest = hashlib.blake2b(digest_size=8)
@@ -45,11 +45,10 @@ def fingerprint_records(records: Sequence[Record], limit: int | None = None) -> 
     """Fingerprint and span of every record; None for one whose file is not there, or is beyond the first `limit`."""
     paths = list(dict.fromkeys(record.path for record in records))[:limit]
     with ThreadPoolExecutor(READERS) as pool:
-        found = dict(zip(paths, pool.map(fingerprint_video, paths), strict=True))
-    return [
-        None if (key := found.get(record.path)) is None else (key, _span_of(record.start, record.end))
-        for record in records
-    ]
+        found = dict(zip(paths, pool.map(_fingerprint_video, paths), strict=True))
+    spans = ((record.start or 0.0, math.inf if record.end is None else record.end) for record in records)
+    keys = (found.get(record.path) for record in records)
+    return [None if key is None else (key, span) for key, span in zip(keys, spans, strict=True)]
 
 
 def video_set(records: Sequence[Record], limit: int = MAX_FILES) -> tuple[VideoSet, int]:
@@ -61,11 +60,6 @@ def video_set(records: Sequence[Record], limit: int = MAX_FILES) -> tuple[VideoS
 def made_clips(level: str, split: str, seed: int) -> str:
     """What stands for the fingerprint of clips of the motion benchmark; clip i is the span from i to i + 1."""
     return f"motion:{level}/{split}/{seed}"
-
-
-def _span_of(start: float | None, end: float | None) -> Span:
-    """Of a piece of a video; without times, of all of it."""
-    return start or 0.0, math.inf if end is None else end
 
 
 def _add_file(digest: "hashlib.blake2b", file: Path) -> None:

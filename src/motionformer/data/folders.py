@@ -10,6 +10,7 @@ from pathlib import Path
 from motionformer.data.lists import ClassSource, numbers_of, read_class_names
 from motionformer.data.record import Annotations, Record
 from motionformer.errors import AnnotationError
+from motionformer.logging import show_count
 
 _SPLIT_FOLDERS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -37,29 +38,33 @@ def read_class_folders(
     ready = split_folders(root)
     if split is not None and split not in (ready or shares):
         raise AnnotationError(f"no split {split!r}; there are {', '.join(ready or shares)}.", root)
-    tops = [ready[split]] if ready and split else list(ready.values()) if ready else [root]
-    found = tuple(sorted({folder.name for top in ready.values() or [root] for folder in visible_folders(top)}))
+    everywhere = list(ready.values()) or [root]
+    tops = [ready[split]] if ready and split else everywhere
+    found = tuple(sorted({folder.name for top in everywhere for folder in visible_folders(top)}))
     if not found:
         raise AnnotationError("no class folders here; each class is a folder of videos.", root)
     names = found if class_names is None else read_class_names(class_names)
     numbers = numbers_of(names)
     asked = {folder.name for top in tops for folder in visible_folders(top)}
+    videos: dict[str, list[Path]] = {}
     for name in found:
         if name not in numbers and name not in asked:
             continue  # of another split
         if name not in numbers:
             known = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            raise AnnotationError(f"class folder {name!r} is not among the {len(names)} classes ({known}).", root)
-        if not any(_videos(top / name) for top in ready.values() or [root]):
+            raise AnnotationError(
+                f"class folder {name!r} is not among the {show_count(len(names), 'class')} ({known}).", root
+            )
+        of_class = {top: find_videos(top / name) for top in everywhere if (top / name).is_dir()}
+        if not any(of_class.values()):
             raise AnnotationError(f"no video in the class folder {name!r}; add some or remove the folder.", root)
-    found = tuple(name for name in found if name in numbers)
-    videos = {name: [video for top in tops for video in _videos(top / name)] for name in found}
-    if split and not ready:
-        videos = {name: _share(paths, root, split, shares, seed) for name, paths in videos.items()}
-    records = tuple(Record(path, numbers[name], source=root) for name in found for path in videos[name])
+        videos[name] = [video for top in tops for video in of_class.get(top, ())]
+        if split and not ready:
+            videos[name] = _share(videos[name], root, split, shares, seed)
+    records = tuple(Record(path, numbers[name], source=root) for name, paths in videos.items() for path in paths)
     made = "already split into folders" if ready else f"split by seed {seed}" if split else "not split"
-    some = f" ({len(names)} classes)" if len(names) > len(found) else ""
-    how = f"a folder of {len(found)} class folders{some}, {made}"
+    some = f" ({show_count(len(names), 'class')})" if len(names) > len(videos) else ""
+    how = f"a folder of {show_count(len(videos), 'class folder')}{some}, {made}"
     return Annotations(records, names, root.resolve().name, split, how=how, notes=note_left_out(root))
 
 
@@ -68,10 +73,6 @@ def split_folders(root: Path) -> dict[str, Path]:
     folders = visible_folders(root)
     known = {_SPLIT_FOLDERS[folder.name.lower()]: folder for folder in folders if folder.name.lower() in _SPLIT_FOLDERS}
     return known if "train" in known and len(known) == len(folders) else {}
-
-
-def _videos(folder: Path) -> list[Path]:
-    return find_videos(folder) if folder.is_dir() else []
 
 
 def _share(videos: list[Path], root: Path, split: str, shares: Mapping[str, float], seed: int) -> list[Path]:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motionformer.data.record import SEPARATOR, Annotations, Label, Record
+from motionformer.data.record import SEPARATOR, Annotations, Label, Record, classes_of
 from motionformer.errors import AnnotationError
+from motionformer.logging import show_count
 
 
 def _read_text(file: Path) -> str:
@@ -112,7 +113,7 @@ def read_rows(file: Path, required: Sequence[str]) -> Iterator[Row]:
 
 def _named_row(header: Sequence[str], cells: Sequence[str], file: Path, line: int) -> Row:
     if len(cells) > len(header):
-        reason = f"{len(cells)} values for {len(header)} columns; a value with a comma needs quotes."
+        reason = f"{show_count(len(cells), 'value')} for {len(header)} columns; a value with a comma needs quotes."
         raise AnnotationError(reason, file, line)
     return Row(dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=True)), file, line)
 
@@ -178,20 +179,20 @@ _CALLED = "class "
 _SYNONYMS = {"video": "path", "file": "path", "filename": "path", "class": "label", "label_id": "label"}
 
 
-def writable_name(name: str) -> str:
+def _writable_name(name: str) -> str:
     """A class name as a list can hold it: a bare number would be an index, so `7` is written as `class 7`."""
     return _CALLED + name if WHOLE_NUMBER.fullmatch(name) else name
 
 
 def original_name(written: str) -> str:
-    """What `writable_name` was given: `class 7` is class `7`."""
+    """What `_writable_name` was given: `class 7` is class `7`."""
     name = written.removeprefix(_CALLED)
     return name if WHOLE_NUMBER.fullmatch(name) else written
 
 
 def numbers_of(names: Sequence[str]) -> dict[str, int]:
     """The number of a class by its name; `7` and `class 7` are the same name unless both are classes."""
-    spellings: tuple[Callable[[str], str], ...] = (original_name, writable_name, str)  # the last one wins
+    spellings: tuple[Callable[[str], str], ...] = (original_name, _writable_name, str)  # the last one wins
     return {spell(name): index for spell in spellings for index, name in enumerate(names)}
 
 
@@ -225,6 +226,33 @@ def read_plain_list(
     )
     how = _how_many(records) if is_multi_label else f"a list of {len(records)} paths and labels"
     return Annotations(records, names, name or file.stem, how=how, notes=() if is_multi_label else _doubts(rows))
+
+
+def write_list(annotations: Annotations, file: Path) -> None:
+    """Write `path,label[,start,end]` with absolute paths and class names, for `open_dataset`; a column `labels` where
+    videos have any number of classes. A class named by a number is written as `class 7`: a bare number is an index."""
+    assert isinstance(annotations.class_names, tuple), "lists of several tasks are not written"
+    for record in annotations:
+        _check_name(record)
+    with file.open("w", newline="", encoding="utf-8") as handle:
+        rows = csv.writer(handle, lineterminator="\n")
+        has_times = any(record.start is not None or record.end is not None for record in annotations)
+        column = "labels" if annotations.is_multi_label else "label"
+        rows.writerow(["path", column, "start", "end"] if has_times else ["path", column])
+        for record in annotations:
+            names = [_writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
+            row = [str(record.path.resolve()), SEPARATOR.join(names)]
+            times = ["" if time is None else repr(time) for time in (record.start, record.end)]
+            rows.writerow(row + times if has_times else row)
+
+
+def _check_name(record: Record) -> None:
+    try:
+        str(record.path.resolve()).encode()
+    except UnicodeEncodeError as error:
+        raise AnnotationError(
+            "the name is not UTF-8, which a list of videos must be: rename the file.", record.path
+        ) from error
 
 
 def _rows(file: Path) -> list[Row]:
@@ -318,16 +346,15 @@ def _number(row: Row, text: str, numbers: dict[str, int]) -> int:
         known = list(dict.fromkeys(original_name(name) for name in numbers))
         some = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")
         count = len(set(numbers.values()))
-        raise row.error(f"label {text!r} is not among the {count} classes ({some}).")
+        raise row.error(f"label {text!r} is not among the {show_count(count, 'class')} ({some}).")
     return found
 
 
 def _how_many(records: Iterable[Record]) -> str:
     counts = [len(record.label) for record in records if isinstance(record.label, tuple)]
     none = f", {counts.count(0)} of them of no class" if 0 in counts else ""
-    return (
-        f"a list of {len(counts)} paths{none}, up to {max(counts)} classes each (column {_SEVERAL!r}, | between them)"
-    )
+    most = show_count(max(counts), "class")
+    return f"a list of {show_count(len(counts), 'path')}{none}, up to {most} each (column {_SEVERAL!r}, | between them)"
 
 
 def _doubts(rows: list[Row]) -> tuple[str, ...]:

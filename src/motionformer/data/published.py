@@ -36,10 +36,11 @@ def read_kinetics(file: Path, root: Path | None = None, class_names: ClassSource
     given = None if class_names is None else read_class_names(class_names)
     names = given or (tuple(sorted({row.text("label") for row in rows})) if labelled else ())
     numbers = {name: index for index, name in enumerate(names)}
-    found_at = _kinetics_paths(root or file.parent)
+    folder = root or file.parent
+    found_at = {path.stem: path for path in find_videos(folder)} if folder.is_dir() else {}  # one walk: quicker
     records = tuple(
         Record(
-            path=found_at.get(stem := _kinetics_stem(row), (root or file.parent) / f"{stem}.mp4"),
+            path=found_at.get(stem := _kinetics_stem(row), folder / f"{stem}.mp4"),
             label=_kinetics_label(row, numbers) if labelled else None,
             id=stem,
             source=file,
@@ -55,11 +56,6 @@ def read_kinetics(file: Path, root: Path | None = None, class_names: ClassSource
 
 def _kinetics_stem(row: Row) -> str:
     return f"{row.text('youtube_id')}_{row.integer('time_start'):06d}_{row.integer('time_end'):06d}"
-
-
-def _kinetics_paths(root: Path) -> dict[str, Path]:
-    """Where each video is, by name; one walk is quicker than four guesses a line."""
-    return {path.stem: path for path in find_videos(root)} if root.is_dir() else {}
 
 
 def _kinetics_label(row: Row, numbers: dict[str, int]) -> int:
@@ -79,36 +75,34 @@ _SOMETHING_FOLDERS = ("20bn-something-something-v2", "videos", "frames")
 _SOMETHING_LISTS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 
 
-def read_something(file: Path, root: Path | None = None, labels: ClassSource | None = None) -> Annotations:
+def read_something(
+    path: Path, root: Path | None = None, labels: ClassSource | None = None, split: str = "train"
+) -> Annotations:
     """Something-Something V2: a JSON list of `{id, template}`, a JSON object of labels, `<id>.webm` or frames `<id>/`.
 
-    Entries of a test list have no template, so their label is None. Videos run at 12 frames a second: clips at a fixed
-    stride are forbidden.
+    Of a folder, the list of `split` in it or in its `labels` folder, under the names of either release. Entries of a
+    test list have no template, so their label is None. Videos run at 12 frames a second: clips at a fixed stride are
+    forbidden.
     """
+    file = path
+    if path.is_dir():
+        names = [f"{start}{name}.json" for name in _SOMETHING_LISTS[split] for start in ("something-something-v2-", "")]
+        file = _first_existing([base / name for base in (path, path / "labels") for name in names])
     entries = read_json(file)
     if not isinstance(entries, list):
         raise AnnotationError("not a list of videos; the labels file was given where a list belongs?", file)
     for number, entry in enumerate(entries, start=1):
         _check_something_entry(entry, number, file)
-    names = read_class_names(labels or _something_labels(file))
-    numbers = {name: index for index, name in enumerate(names)}
-    root = root or _something_root(file.parent)
+    classes = read_class_names(labels or _something_labels(file))
+    numbers = {name: index for index, name in enumerate(classes)}
+    beside = [base / name for base in (file.parent, file.parent.parent) for name in _SOMETHING_FOLDERS]
+    root = root or _first_existing([*beside, file.parent])
     records = tuple(
         _something_record(entry, number, file, root, numbers) for number, entry in enumerate(entries, start=1)
     )
-    split = next((key for key, parts in _SOMETHING_LISTS.items() if any(part in file.stem for part in parts)), None)
-    how = f"a Something-Something V2 list with {len(names)} classes; sampling by segments (12 frames a second)"
-    return Annotations(records, names, "something-something-v2", split, "segments", how)
-
-
-def something_list(folder: Path, split: str) -> Path:
-    """The list of a split in a folder, or in its `labels` folder, under the names of either release."""
-    names = [f"{prefix}{name}.json" for name in _SOMETHING_LISTS[split] for prefix in ("something-something-v2-", "")]
-    return _first_existing([base / name for base in (folder, folder / "labels") for name in names])
-
-
-def _something_root(folder: Path) -> Path:
-    return _first_existing([base / name for base in (folder, folder.parent) for name in _SOMETHING_FOLDERS] + [folder])
+    found = next((key for key, parts in _SOMETHING_LISTS.items() if any(part in file.stem for part in parts)), None)
+    how = f"a Something-Something V2 list with {len(classes)} classes; sampling by segments (12 frames a second)"
+    return Annotations(records, classes, "something-something-v2", found, "segments", how)
 
 
 def _check_something_entry(entry: object, number: int, file: Path) -> None:
@@ -241,23 +235,21 @@ def _epic_class_names(folder: Path, task: str) -> tuple[str, ...]:
 UCF101_CLASSES = "classInd.txt"
 
 
-def read_ucf101(file: Path, root: Path | None = None) -> Annotations:
+def read_ucf101(path: Path, root: Path | None = None, split: str = "train", fold: int = 1) -> Annotations:
     """UCF101: `classInd.txt` (numbered from 1) and three pairs of `trainlist01.txt` / `testlist01.txt`.
 
-    One record a line. The class is the folder's name; a number beside it must agree.
+    A list, or that of `split` and `fold` in a folder. One record a line. The class is the folder's name; a number
+    beside it must agree.
     """
+    if path.is_dir() and split not in ("train", "test"):
+        raise AnnotationError(f"UCF101 has the splits train and test, not {split!r}.", path)
+    file = path / f"{split}list{fold:02d}.txt" if path.is_dir() else path
     names = _ucf101_class_names(file.parent / UCF101_CLASSES)
     numbers = {name: index for index, name in enumerate(names)}
     root = root or _first_existing([base / "UCF-101" for base in (file.parent, file.parent.parent)])
     records = tuple(_ucf101_record(line, number, file, root, numbers) for number, line in read_lines(file))
-    split = "train" if file.stem.startswith("train") else "test"
-    return Annotations(records, names, "ucf101", split, how=f"the UCF101 list {file.name} with {UCF101_CLASSES}")
-
-
-def ucf101_list(folder: Path, split: str, fold: int) -> Path:
-    if split not in ("train", "test"):
-        raise AnnotationError(f"UCF101 has the splits train and test, not {split!r}.", folder)
-    return folder / f"{split}list{fold:02d}.txt"
+    found = "train" if file.stem.startswith("train") else "test"
+    return Annotations(records, names, "ucf101", found, how=f"the UCF101 list {file.name} with {UCF101_CLASSES}")
 
 
 def _ucf101_record(line: str, number: int, file: Path, root: Path, numbers: dict[str, int]) -> Record:

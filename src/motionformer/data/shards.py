@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from motionformer.data.clips import ClipReader, check_sampling
-from motionformer.data.datasets import item_generator, read_item
+from motionformer.data.datasets import read_item
 from motionformer.data.record import Annotations, ClassNames, Record, Sampling
 from motionformer.errors import AnnotationError
 from motionformer.runs import (
@@ -70,7 +70,7 @@ class _ShardIndex:
         return json.dumps({"format": _FORMAT, **vars(self), "shards": [vars(shard) for shard in self.shards]}, indent=1)
 
 
-def read_shard_index(location: str) -> _ShardIndex:
+def _read_shard_index(location: str) -> _ShardIndex:
     """The index in a folder: local, or any address fsspec reads (`s3://`, `gs://`, `https://`, …)."""
     address = f"{location.rstrip('/')}/{INDEX_NAME}"
     try:
@@ -139,7 +139,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
         num_ranks: int = 1,
     ) -> None:
         self.location, self.reader = str(location).rstrip("/"), reader
-        self.index = read_shard_index(self.location)
+        self.index = _read_shard_index(self.location)
         check_sampling(self.index.sampling, reader.sampler, self.index.name)
         self.shuffle, self.seed, self.buffer_size = shuffle, seed, buffer_size
         self.rank, self.num_ranks = rank, num_ranks
@@ -182,8 +182,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
                     count += 1
                     label = tuple(item["label"]) if isinstance(item["label"], list) else item["label"]
                     record = Record(path, label, item["start"], item["end"], item["fps"])
-                    generator = item_generator(self.seed, epoch, item["index"])
-                    yield read_item(self.reader, record, item["index"], generator, sample.path)
+                    yield read_item(self.reader, record, (self.seed, epoch, item["index"]), sample.path)
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,11 @@ from motionformer.data.published import (
     read_kinetics,
     read_something,
     read_ucf101,
-    something_list,
-    ucf101_list,
 )
 from motionformer.data.record import Annotations, ClassNames, Missing, Record
 from motionformer.data.shards import INDEX_NAME
 from motionformer.errors import AnnotationError, MissingVideosError
+from motionformer.logging import show_count
 from motionformer.video.spec import InputSpec
 
 Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "folders", "list", "files"]
@@ -121,7 +120,7 @@ class MotionClips:
 
     @property
     def how(self) -> str:
-        return f"the built-in motion benchmark, level {self.level}, {self.num_clips} {self.split} clips"
+        return f"the built-in motion benchmark, level {self.level}, {show_count(self.num_clips, f'{self.split} clip')}"
 
     def __len__(self) -> int:
         return self.num_clips
@@ -256,13 +255,12 @@ def _read(
             path / _HMDB_FOLDER if (path / _HMDB_FOLDER).is_dir() else path, root, split or "train", fold
         )
     if kind == "ucf101":
-        lists = path / _UCF_FOLDER if (path / _UCF_FOLDER).is_dir() else path
-        return read_ucf101(ucf101_list(lists, split or "train", fold) if folder else path, root)
+        return read_ucf101(path / _UCF_FOLDER if (path / _UCF_FOLDER).is_dir() else path, root, split or "train", fold)
     split = split or "train"
     if split not in _EPIC_LISTS:
         raise AnnotationError(f"no split {split!r}; there are {', '.join(_EPIC_LISTS)}.", path)
     if kind == "something":
-        return read_something(something_list(path, split) if folder else path, root, classes)
+        return read_something(path, root, classes, split)
     if kind == "epic":
         return read_epic(path / _EPIC_LISTS[split] if folder else path, root)
     file = path / f"{split}.csv" if folder else path

@@ -186,6 +186,7 @@ def _initial_model_config(init_from: str) -> ModelConfig:
     checkpoint = read_checkpoint(find_weights(init_from))
     if is_video_model(checkpoint):
         config = read_config(init_from)
+        config = replace(config, readout="class") if config.readout == "frames" else config
         return replace(config, input=RELEASED[init_from].input) if init_from in RELEASED else config
     # without a value projection the image model's features pass through the new temporal attention unchanged
     model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)
@@ -210,6 +211,8 @@ def _defaults(options: FinetuneOptions, hardware: Hardware, config: ModelConfig)
         made = _Defaults(train, 100 if hardware.has_gpu else 40, 1e-3, 3.0)
     elif train == "head":
         made = _Defaults(train, 20, 1e-3, 1.0)
+    elif train.startswith("lora"):
+        made = _Defaults(train, 8, 1e-3, 1.0)
     elif train == "all":
         made = _Defaults(train, 20, 1e-4, 1.0)
     else:

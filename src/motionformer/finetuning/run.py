@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from motionformer.data.lists import read_plain_list
+from motionformer.data.lists import read_plain_list, write_list
 from motionformer.data.record import Annotations, Missing, Record
 from motionformer.distributed import current_rank
 from motionformer.errors import AnnotationError, RecipeError, VideoError
@@ -23,13 +23,14 @@ from motionformer.finetuning.options import (
     VideoFacts,
     finetune_recipe,
 )
-from motionformer.finetuning.split import note_shared_files, open_splits, write_list
+from motionformer.finetuning.split import note_shared_files, open_splits
 from motionformer.logging import show_count
 from motionformer.models.config import ReadoutKind, ScoringKind
 from motionformer.runs import lock_folder, make_folder
 from motionformer.training.recipe import Recipe, make_recipe
 from motionformer.training.sources import VideoSource, describe_mirroring
 from motionformer.video import open_video
+from motionformer.weights.lora import LoraSpec, check_peft
 
 if TYPE_CHECKING:
     from motionformer.training.run import TrainingResult
@@ -139,7 +140,7 @@ def finetune(
         folder: class folders, a folder with `train/` and `val/` of them, or a csv of `path,label` or `path,labels`.
         output: run folder [default: `runs/NAME`].
         init_from: initial weights: a released name, a model folder, image weights [default: random].
-        train: trainable parameters: `all`, `head`, or `last:N` blocks.
+        train: trainable parameters: `all`, `head`, `last:N` blocks, or `lora:RANK` adapters (extra `[peft]`).
         attention: a registered attention scheme [default: `trajectory`, or that of the weights].
         readout: input of the head: `class` (class token), or `motion` (motion moments beside it).
         frames: frames per clip.
@@ -234,7 +235,10 @@ def plan_finetune(
     scoring: ScoringKind = "sigmoid" if train.is_multi_label else "softmax"
     named = replace(options, name=options.name or path.resolve().stem)
     recipe = finetune_recipe(named, facts, hardware, num_train=len(train), scoring=scoring)
-    return FinetunePlan(make_recipe(recipe.to_dict(), overrides), train, val, facts, hardware)
+    recipe = make_recipe(recipe.to_dict(), overrides)
+    if LoraSpec.parse(recipe.model.train):
+        check_peft()
+    return FinetunePlan(recipe, train, val, facts, hardware)
 
 
 def _lists_the_same(file: Path, annotations: Annotations) -> bool:

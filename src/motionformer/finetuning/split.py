@@ -1,10 +1,9 @@
-"""Labelled videos split into training and validation, stratified by class and grouped by file, and written as lists.
+"""Labelled videos split into training and validation, stratified by class and grouped by file.
 
 The same split for the same seed on every machine: the random key of a video depends on the seed and its own path, so a
 new video leaves the order of the others as it was. Segments of one file stay together where possible: they look alike.
 """
 
-import csv
 import hashlib
 import os
 from collections import Counter
@@ -15,10 +14,10 @@ from pathlib import Path
 from motionformer.data import open_dataset
 from motionformer.data.fingerprints import fingerprint_records
 from motionformer.data.folders import is_frame_folder, split_folders, visible_folders
-from motionformer.data.lists import writable_name
-from motionformer.data.record import SEPARATOR, Annotations, Missing, Record, classes_of, shown_classes
+from motionformer.data.record import Annotations, Missing, Record, classes_of, shown_classes
 from motionformer.data.source import recognise
 from motionformer.errors import AnnotationError, RecipeError
+from motionformer.logging import show_count
 
 
 def open_splits(path: Path, held_out: float, seed: int, missing: Missing = "error") -> tuple[Annotations, Annotations]:
@@ -51,33 +50,6 @@ def note_shared_files(train: Annotations, val: Annotations) -> tuple[str, ...]:
         return ()
     which = f"{shared[0].name}" if len(shared) == 1 else f"{len(shared)} files, such as {shared[0].name}"
     return (f"the same file is in training and validation ({which}): the metrics are too good",)
-
-
-def write_list(annotations: Annotations, file: Path) -> None:
-    """Write `path,label[,start,end]` with absolute paths and class names, for `open_dataset`; a column `labels` where
-    videos have any number of classes. A class named by a number is written as `class 7`: a bare number is an index."""
-    assert isinstance(annotations.class_names, tuple), "lists of several tasks are not written"
-    for record in annotations:
-        _check_name(record)
-    with file.open("w", newline="", encoding="utf-8") as handle:
-        rows = csv.writer(handle, lineterminator="\n")
-        has_times = any(record.start is not None or record.end is not None for record in annotations)
-        column = "labels" if annotations.is_multi_label else "label"
-        rows.writerow(["path", column, "start", "end"] if has_times else ["path", column])
-        for record in annotations:
-            names = [writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
-            row = [str(record.path.resolve()), SEPARATOR.join(names)]
-            times = ["" if time is None else repr(time) for time in (record.start, record.end)]
-            rows.writerow(row + times if has_times else row)
-
-
-def _check_name(record: Record) -> None:
-    try:
-        str(record.path.resolve()).encode()
-    except UnicodeEncodeError as error:
-        raise AnnotationError(
-            "the name is not UTF-8, which a list of videos must be: rename the file.", record.path
-        ) from error
 
 
 def _split_by_class(
@@ -208,7 +180,7 @@ def _check_two_classes(annotations: Annotations, path: Path) -> None:
     inside = path / name
     folders = [folder for folder in visible_folders(inside) if not is_frame_folder(folder)] if inside.is_dir() else []
     if folders:
-        what = f"{name!r}, which holds {len(folders)} folders"
+        what = f"{name!r}, which holds {show_count(len(folders), 'folder')}"
         raise RecipeError(f"one class only ({what}): did you mean {inside}?", path)
     raise RecipeError(f"one class only ({name!r}). Training needs two classes or more.", path)
 

@@ -19,6 +19,7 @@ from motionformer.data.published import EPIC_CLASS_FILES, SOMETHING_LABELS, UCF1
 from motionformer.data.record import ClassNames
 from motionformer.errors import AnnotationError, EvaluationError
 from motionformer.inference.scorer import SINGLE
+from motionformer.logging import show_count, show_some
 from motionformer.models import ModelConfig
 from motionformer.weights.download import cache_folder
 from motionformer.weights.released import RELEASED
@@ -149,8 +150,8 @@ def match_classes(
         if size != len(wanted[task]):
             what = "" if task == SINGLE else f" of {task}"
             raise EvaluationError(
-                f"the model has {size} classes{what}, the data has {len(wanted[task])} ({_some(wanted[task])})."
-                + _names_hint(config)
+                f"the model has {show_count(size, 'class')}{what},"
+                f" the data has {len(wanted[task])} ({show_some(wanted[task])})." + _names_hint(config)
             )
     columns = {task: list(range(size)) for task, size in sizes.items()}
     if config.labels is not None and SINGLE in wanted:
@@ -162,7 +163,7 @@ def order_note(config: ModelConfig, names: ClassNames) -> str | None:
     """A note where only the order tells which output is which class."""
     if config.labels is not None or not names:
         return None
-    shown = "; ".join(f"{_some(of_task)}" for of_task in _by_task(names).values())
+    shown = "; ".join(f"{show_some(of_task)}" for of_task in _by_task(names).values())
     return f"note: the model does not name its classes; its outputs are taken to be in the data's order: {shown}"
 
 
@@ -183,8 +184,10 @@ def _read_labels(source: LabelSource) -> ClassNames:
     if path.is_dir():
         return _from_folder(path)
     kind = path.suffix.lower()
-    if kind == ".json" and isinstance(value := read_json(path), dict) and _is_by_task(value):
-        return {str(task): read_class_names(names) for task, names in value.items()}
+    if kind == ".json":
+        value = read_json(path)
+        if isinstance(value, dict) and value and all(isinstance(names, list) for names in value.values()):
+            return {str(task): read_class_names(names) for task, names in value.items()}
     if kind == ".csv":
         return _from_csv(path)
     return read_class_names(path) if kind == ".json" else _from_text(path)
@@ -290,10 +293,6 @@ def _from_text(file: Path) -> tuple[str, ...]:
     return read_class_names([line for *_, line in lines])
 
 
-def _is_by_task(value: Mapping[str, object]) -> bool:
-    return bool(value) and all(isinstance(names, list) for names in value.values())
-
-
 def _fitting(names: Names, sizes: Mapping[str, int], source: LabelSource) -> Names:
     where = f"{source}: " if isinstance(source, (str, Path)) else ""
     if set(names) != set(sizes):
@@ -304,7 +303,7 @@ def _fitting(names: Names, sizes: Mapping[str, int], source: LabelSource) -> Nam
     for task, size in sizes.items():
         if len(names[task]) != size:
             raise EvaluationError(
-                f"{where}holds {len(names[task])} names; the model has {size} classes"
+                f"{where}holds {show_count(len(names[task]), 'name')}; the model has {show_count(size, 'class')}"
                 + (f" of {task}." if task != SINGLE else ".")
             )
     return {task: names[task] for task in sizes}
@@ -321,17 +320,12 @@ def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
     if strange:
         missing = [name for name in known if name not in set(asked)]
         raise EvaluationError(
-            f"model and data have {len(have)} classes each, but not the same: the data has {_some(strange)}, which the"
-            f" model does not know; the model has {_some(missing)}, which the data does not."
+            f"model and data have {len(have)} classes each, but not the same: the data has {show_some(strange)}, which"
+            f" the model does not know; the model has {show_some(missing)}, which the data does not."
         )
     return [position[name] for name in asked]
 
 
 def _names_hint(config: ModelConfig) -> str:
-    known = "" if config.labels is None else f" The model knows {_some(config.labels)}."
+    known = "" if config.labels is None else f" The model knows {show_some(config.labels)}."
     return known + " Give the data whose classes it was trained for (class names of a list: --classes)."
-
-
-def _some(names: Sequence[str], count: int = 4) -> str:
-    shown = ", ".join(repr(name) for name in names[:count])
-    return shown + (f" and {len(names) - count} more" if len(names) > count else "")

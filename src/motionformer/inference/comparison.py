@@ -12,7 +12,8 @@ from jaxtyping import Bool, Int64
 from motionformer.errors import EvaluationError
 from motionformer.inference.metrics import is_action_in_top, is_in_top, paired_difference, wilson
 from motionformer.inference.results import ACTION, Header, Results
-from motionformer.runs import atomic_write, write_csv
+from motionformer.logging import show_count
+from motionformer.runs import write_csv
 
 _UNLABELLED = -1
 
@@ -86,13 +87,14 @@ class Comparison:
 
     def __repr__(self) -> str:
         change = f"top-1 {self.a_top1:.3f} → {self.b_top1:.3f}"
-        return f"Comparison({self.a!r} → {self.b!r}, {self.videos} videos: {change}, p = {self.p_value:.2g})"
+        return (
+            f"Comparison({self.a!r} → {self.b!r}, {show_count(self.videos, 'video')}: {change}, p = {self.p_value:.2g})"
+        )
 
     def write_csv(self, file: Path) -> None:
         """One line per class."""
         rows = [[one.name, str(one.videos), f"{one.a:.6f}", f"{one.b:.6f}", f"{one.gain:.6f}"] for one in self.classes]
-        with atomic_write(file) as stream:
-            write_csv(stream, [["class", "videos", "a", "b", "gain"], *rows])
+        write_csv(file, [["class", "videos", "a", "b", "gain"], *rows])
 
 
 def compare(a: Results, b: Results, task: str | None = None) -> Comparison:
@@ -130,7 +132,7 @@ def compare(a: Results, b: Results, task: str | None = None) -> Comparison:
     if not np.array_equal(labels, labels_b):
         first = int(np.flatnonzero(labels != labels_b)[0])
         raise EvaluationError(
-            f"{int((labels != labels_b).sum())} videos have another label in A than in B; the first is"
+            f"labels differ between A and B in {show_count(int((labels != labels_b).sum()), 'video')}; the first is"
             f" {a.ids[int(in_a[first])]}. Results of different labels cannot be compared."
         )
     known = labels >= 0
@@ -216,7 +218,11 @@ def _notes(a: Results, b: Results, same_videos: bool) -> tuple[str, ...]:
     return (
         *notes,
         *(f"{n}: {r.overlap['note']}" for n, r in (("A", a), ("B", b)) if r.overlap.get("videos")),
-        *(f"{len(r.failures)} videos could not be read in {n}" for n, r in (("A", a), ("B", b)) if r.failures),
+        *(
+            f"{show_count(len(r.failures), 'video')} could not be read in {n}"
+            for n, r in (("A", a), ("B", b))
+            if r.failures
+        ),
     )
 
 

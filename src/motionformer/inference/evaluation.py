@@ -28,7 +28,7 @@ from motionformer.deprecation import check_arguments, renamed_arguments
 from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError, StoppedError
 from motionformer.inference.classes import known_labels, match_classes
-from motionformer.inference.inputs import progress_bar
+from motionformer.inference.inputs import show_progress as show_bar
 from motionformer.inference.results import RESULTS, UNKNOWN, Header, Results
 from motionformer.inference.scorer import Precision, Scorer, Scoring, Sigmoid
 from motionformer.inference.views import Entry, ReadVideo, VideoSource, find_overlap, model_fingerprint, open_source
@@ -132,7 +132,8 @@ def evaluate(
     loader = _load_groups(source, rank.queue(groups), num_workers, scorer.device)
     with ExitStack() as stack:
         stack.enter_context(evaluating(model))
-        advance = stack.enter_context(progress_bar("evaluating", len(source.entries), len(done), show=show_progress))
+        total = len(source.entries)
+        advance = stack.enter_context(show_bar("evaluating", total, len(done), show=show_progress))
         parts = None
         if folder is not None:
             parts = stack.enter_context(Journal(folder / PARTS, json.loads(header.to_json()), rank.rank))
@@ -153,12 +154,11 @@ def evaluate(
         )
     for share in rank.gather(mine):
         done |= share
-    if rank.any_stopped() and len(done) < len(source.entries):
+    if rank.any_stopped() and len(done) < total:
         where = "Nothing is kept without an output folder."
         if folder is not None:
             where = f"What is done is in {folder}: the same command resumes."
-        total = show_count(len(source.entries), "video")
-        raise StoppedError(f"{stop_reason()}, after {len(done)} of {total}. {where}")
+        raise StoppedError(f"{stop_reason()}, after {len(done)} of {show_count(total, 'video')}. {where}")
     results = replace(_assemble(source, header, done, stamps), overlap=overlap)
     if folder is not None:
         rank.on_zero(lambda: results.save(folder))
@@ -207,7 +207,9 @@ def _score_group(scorer: Scorer, items: list[_Read], shape: tuple[int, int]) -> 
         readable[index] = one.views if isinstance(one, ReadVideo) else one
         found[index] = {"facts": astuple(one.facts) if isinstance(one, ReadVideo) else None}
         if len(readable[index]) != shape[0] * shape[1]:
-            raise EvaluationError(f"video {index} has {len(readable[index])} views; expected {shape[0] * shape[1]}.")
+            raise EvaluationError(
+                f"video {index} has {show_count(len(readable[index]), 'view')}; expected {shape[0] * shape[1]}."
+            )
     scores = scorer(chain.from_iterable(readable.values()))
     for i, index in enumerate(readable):
         rows = slice(i * shape[0] * shape[1], (i + 1) * shape[0] * shape[1])

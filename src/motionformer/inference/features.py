@@ -11,7 +11,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 from zipfile import BadZipFile
@@ -28,15 +27,16 @@ from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
 from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError, VideoError
-from motionformer.inference.inputs import Input, as_frames, check_fps, run_job
+from motionformer.inference.inputs import Input, run_job
+from motionformer.inference.opening import open_input
 from motionformer.inference.results import READ
-from motionformer.inference.scorer import Precision, Scorer, batched
+from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, with_views
 from motionformer.inference.timeline import Windows
-from motionformer.inference.views import SampleBy, with_views
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.runs import Entry, atomic_write, check_output, naming, stamp_video
 from motionformer.video import ReadFacts
+from motionformer.video.memory import MemoryVideo
 from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_video
 from motionformer.weights import load_model
@@ -141,13 +141,12 @@ class FeatureExtractor:
         """Features of all of a video's segments, in memory; `stream` gives them a batch at a time.
 
         Args:
-            video: a file, a folder of frames, or frames in memory: bytes `[t H W 3]`, RGB, as a tensor, an array, or a
-                list of arrays or PIL images `[H W 3]`.
+            video: one video, as `Predictor` takes it.
             fps: of frames in memory. A file has its own. [default: the model's rate]
 
         Raises:
             VideoError: for what cannot be read.
-            TypeError, ValueError: for what is neither a path nor frames.
+            TypeError, ValueError: for what is no video.
         """
         parts = list(self.stream(video, fps=fps))
         facts = ReadFacts.together(part.facts for part in parts if part.facts is not None)
@@ -155,11 +154,8 @@ class FeatureExtractor:
 
     def stream(self, video: Any, *, fps: float | None = None) -> Iterator[Features]:
         """A batch of segments at a time; each frame is decoded once, memory does not grow with the video."""
-        if not isinstance(video, (str, PathLike)):
-            video, fps = as_frames(video), check_fps(fps, self.spec)
-        elif fps is not None:
-            raise ValueError("`fps` is of frames in memory; a file has its own rate: leave it out.")
-        return self._encode_all(self._clips(video, fps))
+        with open_input(video, self.spec, fps) as opened:
+            yield from self._encode_all(self._clips(opened.source))
 
     @torch.inference_mode()
     def encode(
@@ -204,17 +200,17 @@ class FeatureExtractor:
             times = np.array([times for times, _, _ in some], dtype=np.float64)
             yield Features(values.cpu().numpy(), times, ReadFacts.together(facts for _, _, facts in some))
 
-    def _clips(self, video: Any, fps: float | None) -> Iterator[_Timed]:
-        """Of a path, or of frames at `fps`."""
+    def _clips(self, video: Path | MemoryVideo) -> Iterator[_Timed]:
         reader = self.reader
         if self.segments is None:
-            views = reader.read(Path(video)) if fps is None else reader.take(video, fps)
+            views = reader.read(video)
             yield views.times[0], next(reader.clips(views, self.device)), views.facts
-        elif fps is None:
+        elif isinstance(video, Path):
             with stream_video(video, time_limit=reader.time_limit, square_pixels=reader.square_pixels) as stream:
                 yield from self._segments(stream, self.segments)
         else:
-            yield from self._segments(FrameStream(fps, iter(video), StreamClock(fps)), self.segments)
+            fps = video.metadata.fps
+            yield from self._segments(FrameStream(fps, video.frames(), StreamClock(fps)), self.segments)
 
     def _segments(self, stream: FrameStream, seconds: float) -> Iterator[_Timed]:
         windows = Windows.even(self.spec, stream.fps, seconds, self.hop)

@@ -17,14 +17,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
 from motionformer.distributed import current_rank
 from motionformer.errors import StoppedError, VideoError
-from motionformer.logging import show_count
+from motionformer.logging import progress_bar, show_count
 from motionformer.models import InputSpec
 from motionformer.runs import Entry, Journal, read_journal, remove_journal, stamp_video
 from motionformer.stopping import is_stop_requested, stop_reason
@@ -63,7 +61,8 @@ def find_inputs(paths: Iterable[str | Path]) -> list[Input]:
     if not found:
         raise VideoError("no path was given.")
     if not any(path.exists() for path in found):
-        others = f", nor are the {len(found) - 1} others" if len(found) > 1 else ""
+        more = len(found) - 1
+        others = "" if not more else ", nor is the other" if more == 1 else f", nor are the {more} others"
         raise VideoError(f"there is no such file{others}", next(iter(found)))
     return list(found.values())
 
@@ -101,7 +100,7 @@ def run_job(
     pieces = [left[start : start + size] for start in range(0, len(left), max(1, size))]
     mine: dict[Path, Entry] = {}
     with ExitStack() as stack:
-        advance = stack.enter_context(progress_bar(description, len(paths), len(done)))
+        advance = stack.enter_context(show_progress(description, len(paths), len(done)))
         kept = None if journal is None else stack.enter_context(Journal(journal, header or {}, rank.rank))
         for piece in rank.queue(pieces):
             for path, entry in zip(piece, work(piece), strict=True):
@@ -120,16 +119,14 @@ def run_job(
 
 
 @contextmanager
-def progress_bar(
+def show_progress(
     description: str, total: int, completed: int = 0, *, show: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """On stderr of rank zero, if it is a terminal; the other processes are taken to be equally fast."""
-    rank, console = current_rank(), Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = not (show and console.is_terminal and rank.is_zero)
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+    """A bar for all processes: the others are taken to be as fast as this one."""
+    num_processes = current_rank().world_size
+    with progress_bar(show=show) as progress:
         bar = progress.add_task(description, total=total, completed=completed)
-        yield lambda count: progress.advance(bar, count * rank.world_size)
+        yield lambda count: progress.advance(bar, count * num_processes)
 
 
 def _read_done(
@@ -155,10 +152,11 @@ _Frame = Tensor | _ArrayLike
 Frames = _Frame | Sequence[_Frame]
 """A tensor or an array `[t H W 3]`, or a list of arrays or PIL images `[H W 3]`: bytes, RGB."""
 
-_ACCEPTED = (
-    "a video is a path, or frames in memory: bytes (uint8) [t H W 3], RGB, as a tensor, an array, or a list of arrays"
-    " or PIL images [H W 3]"
+ACCEPTED = (
+    "a video is a path, an address, the bytes of a file, a row with a column `video`, a torchcodec decoder, or frames"
+    " in memory: bytes (uint8) [t H W 3], RGB, as a tensor, an array, or a list of arrays or PIL images [H W 3]"
 )
+"""What a video may be, for errors."""
 
 
 def is_frames(video: Any) -> bool:
@@ -173,23 +171,23 @@ def as_frames(frames: Any) -> UInt8[Tensor, "t H W 3"]:
     if isinstance(frames, (list, tuple)):
         return _stack(frames)
     if not _is_array(frames):
-        raise TypeError(f"{_ACCEPTED}; not {_kind(frames)}.")
+        raise TypeError(f"{ACCEPTED}; not {kind_of(frames)}.")
     found = _tensor(frames)
     shape = list(found.shape)
     if found.ndim == 5:
-        raise ValueError(f"one video at a time: {_ACCEPTED}. {shape} is a batch: call once for each of its {shape[0]}.")
+        raise ValueError(f"one video at a time: {ACCEPTED}. {shape} is a batch: call once for each of its {shape[0]}.")
     if found.ndim != 4 or shape[-1] != 3 or 0 in shape:
         hint = ""
         if found.ndim == 4 and shape[1] == 3:
             hint = " Channels come last: frames.permute(0, 2, 3, 1), of an array frames.transpose(0, 2, 3, 1)."
         elif found.ndim == 4 and shape[0] == 3:
             hint = " Channels come last: frames.permute(1, 2, 3, 0), of an array frames.transpose(1, 2, 3, 0)."
-        raise ValueError(f"{_ACCEPTED}; not {shape}.{hint}")
+        raise ValueError(f"{ACCEPTED}; not {shape}.{hint}")
     if found.dtype != torch.uint8:
         hint = ""
         if found.is_floating_point():
             hint = " Of values from 0 to 1: (frames * 255).round().to(torch.uint8); from 0 to 255: without the factor."
-        raise ValueError(f"{_ACCEPTED}; not {str(found.dtype).removeprefix('torch.')}.{hint}")
+        raise ValueError(f"{ACCEPTED}; not {str(found.dtype).removeprefix('torch.')}.{hint}")
     return found
 
 
@@ -200,24 +198,6 @@ def check_fps(fps: float | None, spec: InputSpec) -> float:
     if not 0 < fps < float("inf"):
         raise ValueError(f"`fps` ({fps}) must be a positive number of frames per second.")
     return float(fps)
-
-
-def check_paths(videos: Any) -> Iterable[Any]:
-    """What may be gone through for paths: bytes, open files and mappings can be too, and hold none."""
-    if isinstance(videos, (bytes, bytearray, memoryview, Mapping)) or hasattr(videos, "read"):
-        raise TypeError(f"{_ACCEPTED}; not {_kind(videos)}. Write what it holds to a file, and give its path.")
-    if not isinstance(videos, Iterable):
-        raise TypeError(f"{_ACCEPTED}; not {_kind(videos)}.")
-    if isinstance(videos, (list, tuple)):
-        videos = list(map(_check_path, videos))
-    return map(_check_path, videos)
-
-
-def _check_path(path: Any) -> str | PathLike[str]:
-    """One of several videos: a path."""
-    if not isinstance(path, (str, PathLike)):
-        raise TypeError(f"{_ACCEPTED}; of several, each is a path, not {_kind(path)}.")
-    return path
 
 
 def _videos_at(path: Path) -> list[Input]:
@@ -266,16 +246,16 @@ def _plain_part(pattern: Path) -> Path:
 def _stack(frames: Any) -> UInt8[Tensor, "t H W 3"]:
     for frame in frames:
         if not _is_array(frame):
-            raise TypeError(f"{_ACCEPTED}; not a list with {_kind(frame)}.")
+            raise TypeError(f"{ACCEPTED}; not a list with {kind_of(frame)}.")
     made = [_tensor(frame) for frame in frames]
     shapes = sorted({tuple(frame.shape) for frame in made})
     if len(shapes) > 1:
         raise ValueError(f"frames of one video have one size; not {' and '.join(str(list(s)) for s in shapes[:3])}.")
     if shapes and (len(shapes[0]) != 3 or shapes[0][-1] != 3):
         hint = ' Of a PIL image: image.convert("RGB").' if hasattr(frames[0], "convert") else ""
-        raise ValueError(f"{_ACCEPTED}; not a list of {list(shapes[0])}.{hint}")
+        raise ValueError(f"{ACCEPTED}; not a list of {list(shapes[0])}.{hint}")
     if not made:
-        raise ValueError(f"{_ACCEPTED}; the list is empty.")
+        raise ValueError(f"{ACCEPTED}; the list is empty.")
     return as_frames(torch.stack(made))
 
 
@@ -289,9 +269,10 @@ def _tensor(value: Any) -> Tensor:
         return value
     array = np.asarray(value)
     if array.dtype.kind not in "buif":
-        raise ValueError(f"{_ACCEPTED}; not an array of {array.dtype}.")
+        raise ValueError(f"{ACCEPTED}; not an array of {array.dtype}.")
     return torch.from_numpy(np.array(array))  # a copy that may be written to: torch warns of others
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """The name of its class, for errors."""
     return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")

@@ -27,11 +27,12 @@ from motionformer.data.pool import Crash, run_in_order
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import VideoError
 from motionformer.inference.classes import LabelSource, find_names
-from motionformer.inference.inputs import Frames, as_frames, check_fps, check_paths, is_frames
+from motionformer.inference.inputs import Frames, as_frames
+from motionformer.inference.opening import check_several, is_one_video, open_input
 from motionformer.inference.results import Prediction
-from motionformer.inference.scorer import Precision, Scorer, batched
+from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, with_views
 from motionformer.inference.timeline import Timeline, Window, Windows
-from motionformer.inference.views import SampleBy, with_views
+from motionformer.logging import show_count
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.video.source import StreamClock
@@ -113,28 +114,29 @@ class Predictor:
     @overload
     def __call__(self, video: Iterable[PathLikeStr], *, fps: float | None = None) -> Iterator[Prediction]: ...
     def __call__(self, video: Any, *, fps: float | None = None) -> Prediction | Iterator[Prediction]:
-        """Predict one video, or several paths one after the other.
+        """Predict one video, or several one after the other.
 
         Args:
-            video: a file or a folder of frames; frames in memory: bytes `[t H W 3]`, RGB, as a tensor, an array, or a
-                list of arrays or PIL images `[H W 3]`; or an iterable of paths.
+            video: a file or a folder of frames; an address that `fsspec` knows; the bytes of a file; a row of a data
+                set (a mapping with the column `video`); a torchcodec decoder; frames in memory: bytes `[t H W 3]`,
+                RGB, as a tensor, an array, or a list of arrays or PIL images `[H W 3]`; or an iterable of any of
+                these but frames.
             fps: of frames in memory. A file has its own. [default: the model's rate]
 
         Returns:
-            The prediction; of several paths, an iterator of predictions.
+            The prediction; of several, an iterator of predictions.
 
         Raises:
             VideoError: a video that cannot be read; `predict_many` continues with the next one instead.
-            TypeError, ValueError: neither a path nor frames.
+            TypeError, ValueError: something else, or frames of another type or shape.
         """
-        if is_frames(video):
-            views = self.reader.take(as_frames(video), check_fps(fps, self.spec))
-            return self._predict_views(views, "")
+        if is_one_video(video):
+            with open_input(video, self.spec, fps) as opened:
+                views = self.reader.read(opened.source)
+            return self._predict_views(views, opened.name)
         if fps is not None:
-            raise ValueError("`fps` is of frames in memory; a file has its own rate: leave it out.")
-        if isinstance(video, (str, PathLike)):
-            return self._predict_views(self.reader.read(Path(video)), fspath(video))
-        return (self(path) for path in check_paths(video))
+            raise ValueError("`fps` is of the frames of one video in memory: leave it out.")
+        return (self(one) for one in check_several(video))
 
     def predict_many(
         self, paths: Sequence[PathLikeStr], num_workers: int | None = None
@@ -218,7 +220,7 @@ class Predictor:
                     yield from self._predict_windows([picked], stream, str(source))
 
     def __repr__(self) -> str:
-        views = f"{self.spec.views} views × {self.spec.crops} crops"
+        views = f"{show_count(self.spec.views, 'view')} × {show_count(self.spec.crops, 'crop')}"
         model, precision = self.model.config.source or "model", self.scorer.precision
         return f"Predictor({model!r}, {views}, device={str(self.device)!r}, precision={precision!r})"
 
@@ -271,6 +273,7 @@ class _ReadAlone:
 
 def _read(reader: ClipReader, path: str) -> Views | str:
     try:
-        return reader.read(Path(path))
+        with open_input(path, reader.spec) as opened:
+            return reader.read(opened.source)
     except VideoError as error:
         return error.full_reason

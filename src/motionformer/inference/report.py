@@ -20,7 +20,8 @@ from motionformer.errors import EvaluationError
 from motionformer.inference import metrics
 from motionformer.inference.results import Results, read_notes, summarise_reads
 from motionformer.inference.scorer import SINGLE
-from motionformer.runs import atomic_write, write_atomically, write_csv
+from motionformer.logging import show_count
+from motionformer.runs import write_atomically, write_csv
 
 _NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "map": "mAP"}
 _Mask = Bool[np.ndarray, " n"]
@@ -91,9 +92,9 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
         show: classes and failed videos to list.
         kept: whether there is a results file.
     """
-    views = f"{_count(summary['views'], 'view')} × {_count(summary['crops'], 'crop')}"
+    views = f"{show_count(summary['views'], 'view')} × {show_count(summary['crops'], 'crop')}"
     views += f", {summary['protocol']['protocol']} protocol"
-    _print(console, f"{summary['model']} on {summary['data']}: {_count(summary['videos'], 'video')}, {views}")
+    _print(console, f"{summary['model']} on {summary['data']}: {show_count(summary['videos'], 'video')}, {views}")
     if not summary["labelled"]:
         where = "the scores are in the results file" if kept else "--output DIR keeps the scores"
         _print(console, f"no labels: nothing to measure; {where}")
@@ -117,7 +118,7 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
         _print(console, f"  damaged: {one['path'] or one['id']}")
     failures, most = summary["failures"], max(show, 1)
     if failures:
-        text = f"{len(failures)} of {_count(summary['videos'], 'video')} could not be read:"
+        text = f"{len(failures)} of {show_count(summary['videos'], 'video')} could not be read:"
         console.print(text, style="red", highlight=False)
     for one in failures[:most]:
         _print(console, f"  {one['path'] or one['id']}: {one['reason']}")
@@ -143,11 +144,11 @@ def write_reports(results: Results, folder: Path) -> dict[str, Any]:
         classes = summary["tasks"][task].get("classes")
         if classes:
             rows = [list(classes[0]), *(["" if v is None else str(v) for v in one.values()] for one in classes)]
-            _write_table(folder / f"classes{end}.csv", rows)
+            write_csv(folder / f"classes{end}.csv", rows)
         if classes and results.labels[task].ndim == 1:
             counted = confusion(results, task).tolist()
             rows = [["true \\ predicted", *names], *([n, *map(str, r)] for n, r in zip(names, counted, strict=True))]
-            _write_table(folder / f"confusion{end}.csv", rows)
+            write_csv(folder / f"confusion{end}.csv", rows)
     return summary
 
 
@@ -298,11 +299,6 @@ def _labelled(results: Results) -> _Mask:
     return every
 
 
-def _write_table(file: Path, rows: list[list[str]]) -> None:
-    with atomic_write(file) as stream:
-        write_csv(stream, rows)
-
-
 def _accuracies(summary: dict[str, Any]) -> Table:
     failed = summary["failed"]
     table = Table(title="accuracy, %", title_justify="left")
@@ -330,15 +326,13 @@ def _worst(classes: list[dict[str, Any]], title: str, show: int) -> Table:
     table.add_column("videos", justify="right")
     table.add_column("top-1 (95 % CI)" if key == "top1" else "AP", justify="right")
     for one in ranked[:show]:
-        table.add_row(escape(one["class"]), str(one["videos"]), _with_interval(one[key], one))
+        bounds = _interval(one)
+        table.add_row(
+            escape(one["class"]), str(one["videos"]), _percent(one[key], "") + (f" ({bounds})" if bounds else "")
+        )
     if len(ranked) > show:
         table.add_row(f"… and {len(ranked) - show} more", "", "")
     return table
-
-
-def _with_interval(value: float | None, interval: dict[str, Any] | None) -> str:
-    bounds = _interval(interval)
-    return _percent(value, "") + (f" ({bounds})" if bounds else "")
 
 
 def _interval(interval: dict[str, Any] | None) -> str:
@@ -357,7 +351,3 @@ def _curve(values: list[float]) -> str:
 
 def _percent(value: float | None, sign: str = " %") -> str:
     return "–" if value is None else f"{100 * value:.2f}{sign}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, astuple, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
@@ -18,7 +18,8 @@ from jaxtyping import Bool, Float32, Shaped
 from motionformer.errors import EvaluationError
 from motionformer.inference.metrics import best_actions
 from motionformer.inference.scorer import SINGLE, average_views
-from motionformer.runs import atomic_write, write_csv
+from motionformer.logging import show_count
+from motionformer.runs import atomic_write, make_folder, write_csv
 from motionformer.video import ReadFacts
 
 ACTION = "action"
@@ -239,9 +240,8 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """`results.csv`, then `results.npz`: when the latter is there, all of it is."""
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(folder / TABLE) as stream:
-            self._write_csv(stream)
+        make_folder(folder)
+        write_csv(folder / TABLE, self._rows())
         with atomic_write(folder / RESULTS) as stream:
             np.savez(stream, **self._arrays())
 
@@ -275,7 +275,8 @@ class Results:
             f"{task} {key} {of[key]:.3f}" for task, of in self.metrics.items() for key in ("top1", "map") if key in of
         ]
         found = "".join(f", {one.removeprefix(f'{SINGLE} ')}" for one in scores)
-        return f"Results({self.header.model!r} on {self.header.data!r}: {len(self)} videos{failed}, {views}{found})"
+        videos = f"{show_count(len(self), 'video')}{failed}"
+        return f"Results({self.header.model!r} on {self.header.data!r}: {videos}, {views}{found})"
 
     def _arrays(self) -> dict[str, Any]:
         named = {f"labels.{task}": values for task, values in self.labels.items()}
@@ -310,7 +311,7 @@ class Results:
             **later,
         )
 
-    def _write_csv(self, stream: IO[bytes]) -> None:
+    def _rows(self) -> list[list[str]]:
         scores = {task: self.averaged(task) for task in self.tasks}
         prefixes = [f"{task}_" if len(self.tasks) > 1 else "" for task in self.tasks]
         shown = [prefix + column for prefix in prefixes for column in _COLUMNS]
@@ -324,7 +325,7 @@ class Results:
             facts = self.facts.get(index)
             read = [None] * len(READ) if facts is None else astuple(facts)
             rows.append([*cells, self.failures.get(index, ""), *("" if v is None else str(v).lower() for v in read)])
-        write_csv(stream, rows)
+        return rows
 
 
 def summarise_reads(facts: Collection[ReadFacts]) -> dict[str, Any] | None:

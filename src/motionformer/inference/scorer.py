@@ -1,10 +1,11 @@
-"""Clips through a model, a batch at a time, to scores: device, precision, memory and softmax are handled here alone.
+"""Clips through a model, a batch at a time, to scores: device, precision, memory, softmax and views are handled here.
 
 The paper averages softmax scores over views (method.md §6), not logits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from itertools import islice
 from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -14,9 +15,12 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from motionformer.errors import EvaluationError
-from motionformer.models.config import ModelConfig
+from motionformer.logging import show_count
+from motionformer.models.config import InputSpec, ModelConfig
 
 Precision = Literal["32", "bf16", "16"]
+SampleBy = Literal["time", "frames"]
+"""What a clip's stride counts: frames at the model's rate, or the video's own frames, whatever its rate."""
 SINGLE = "class"
 """The task of a model with one head."""
 T = TypeVar("T")
@@ -118,7 +122,8 @@ class Scorer:
                 yield
         except torch.OutOfMemoryError as error:
             raise EvaluationError(
-                f"{num_clips} clips do not fit into the memory of {self.device}; use a smaller batch."
+                f"a batch of {show_count(num_clips, 'clip')} does not fit into the memory of {self.device};"
+                " use a smaller batch."
             ) from error
 
     def check_finite(self, values: Tensor, what: str) -> Tensor:
@@ -128,6 +133,32 @@ class Scorer:
             remedy = broken if self.precision == "32" else f"overflow in {self.precision}; use --precision 32"
             raise EvaluationError(f"the model's {what} is not finite: {remedy}.")
         return values
+
+
+def with_views(spec: InputSpec, views: int | None, crops: int | None, sample_by: SampleBy | None = None) -> InputSpec:
+    """`spec` with other numbers of clips and crops, and its stride counted otherwise; None leaves them as they are."""
+    is_segments = spec.sampling == "segments"
+    if sample_by is not None:
+        if sample_by not in get_args(SampleBy):
+            raise EvaluationError(f"`sample_by` ({sample_by!r}) must be one of {', '.join(get_args(SampleBy))}.")
+        if is_segments:
+            raise EvaluationError(
+                f"`sample_by` ({sample_by!r}) is what a stride counts, but this model's clip is made of segments of the"
+                " whole video, which have none. Leave it out."
+            )
+        spec = replace(spec, fps=None if sample_by == "frames" else spec.fps or 30.0)
+    crops = spec.crops if crops is None else crops
+    if crops not in (1, 3):
+        raise EvaluationError(f"`crops` ({crops}) must be 1 (the centre) or 3 (along the long side).")
+    if is_segments and views not in (None, 1):
+        raise EvaluationError(
+            f"{views} views were asked for, but this model's clip is made of segments of the whole video: that is"
+            " one view. Leave views out, or use 3 crops."
+        )
+    views = 1 if is_segments else spec.views if views is None else views
+    if views < 1:
+        raise EvaluationError(f"`views` ({views}) must be at least 1.")
+    return replace(spec, views=views, crops=crops)
 
 
 def average_views(scores: Float32[np.ndarray, "n v c k"]) -> Float32[np.ndarray, "n k"]:

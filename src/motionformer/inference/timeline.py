@@ -21,6 +21,7 @@ from jaxtyping import Float32
 
 from motionformer.errors import EvaluationError
 from motionformer.inference.results import Prediction
+from motionformer.logging import show_count
 from motionformer.models import InputSpec
 from motionformer.video import ReadFacts
 from motionformer.video.sample import clamp, clip_offsets, rate, segment_indices, segment_middles
@@ -111,7 +112,7 @@ class Timeline:
         return text.getvalue()
 
     def __repr__(self) -> str:
-        return f"Timeline({self.video!r}: {self.duration:.1f} s, {len(self.windows)} windows)"
+        return f"Timeline({self.video!r}: {self.duration:.1f} s, {show_count(len(self.windows), 'window')})"
 
     def _of_task(self, task: str, threshold: float) -> Iterator[Segment]:
         scores, names = self.scores(task), self.windows[0].labels[task]

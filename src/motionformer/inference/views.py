@@ -10,9 +10,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -29,13 +29,11 @@ from motionformer.data.record import ClassNames, Label
 from motionformer.data.source import Kind, MotionClips, parse_motion, recognise
 from motionformer.deprecation import renamed_arguments
 from motionformer.errors import EvaluationError, VideoError
+from motionformer.inference.scorer import SampleBy, with_views
 from motionformer.models import InputSpec
 from motionformer.models.training_data import Span, TrainingData
 from motionformer.video import ReadFacts
 from motionformer.video.transforms import eval_transform
-
-SampleBy = Literal["time", "frames"]
-"""What a clip's stride counts: frames at the model's rate, or the video's own frames, whatever its rate."""
 
 
 @dataclass(frozen=True)
@@ -209,37 +207,6 @@ def open_source(
     return FileVideos(source, spec, views=views, crops=crops, sample_by=sample_by, time_limit=time_limit)
 
 
-def with_views(spec: InputSpec, views: int | None, crops: int | None, sample_by: SampleBy | None = None) -> InputSpec:
-    """`spec` with other numbers of clips and crops, and its stride counted otherwise; None leaves them as they are."""
-    if sample_by is not None:
-        spec = _sampled_by(spec, sample_by)
-    crops = spec.crops if crops is None else crops
-    if crops not in (1, 3):
-        raise EvaluationError(f"`crops` ({crops}) must be 1 (the centre) or 3 (along the long side).")
-    if spec.sampling == "segments":
-        if views is not None and views != 1:
-            raise EvaluationError(
-                f"{views} views were asked for, but this model's clip is made of segments of the whole video: that is"
-                " one view. Leave views out, or use 3 crops."
-            )
-        return replace(spec, views=1, crops=crops)
-    views = spec.views if views is None else views
-    if views < 1:
-        raise EvaluationError(f"`views` ({views}) must be at least 1.")
-    return replace(spec, views=views, crops=crops)
-
-
-def _sampled_by(spec: InputSpec, sample_by: SampleBy) -> InputSpec:
-    if sample_by not in get_args(SampleBy):
-        raise EvaluationError(f"`sample_by` ({sample_by!r}) must be one of {', '.join(get_args(SampleBy))}.")
-    if spec.sampling == "segments":
-        raise EvaluationError(
-            f"`sample_by` ({sample_by!r}) is what a stride counts, but this model's clip is made of segments of the"
-            " whole video, which have none. Leave it out."
-        )
-    return replace(spec, fps=None if sample_by == "frames" else spec.fps or 30.0)
-
-
 def _level_name(level: Level) -> str:
     """A level of one's own is called by its values, so that two of them are told apart."""
     values = hashlib.sha256(repr(level).encode()).hexdigest()[:6]
@@ -284,7 +251,7 @@ def _evaluation_split(path: Path, kind: Kind) -> str | None:
 
 _UNKNOWN = "unknown: the model does not carry a list of its training files"
 _SHOWN = 10
-_ADDED_LATER = {"scoring": "softmax", "readout": "class"}
+_ADDED_LATER = {"scoring": "softmax", "readout": "class", "activation": "gelu", "norm_eps": 1e-6}
 """What every model was before there was a choice: results that were written then stay valid."""
 
 _NAMED_BEFORE = {"kernel": "attend"}

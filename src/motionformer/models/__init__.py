@@ -3,6 +3,7 @@
 from motionformer.deprecation import deprecated_names
 from motionformer.models.config import InputSpec, KernelConfig, ModelConfig
 from motionformer.models.motionformer import Motionformer
+from motionformer.models.synchformer import SoundConfig, Synchformer
 from motionformer.models.variants import VARIANTS, create_model, list_models, model_config
 
 __all__ = [
@@ -11,6 +12,8 @@ __all__ = [
     "KernelConfig",
     "ModelConfig",
     "Motionformer",
+    "SoundConfig",
+    "Synchformer",
     "create_model",
     "list_models",
     "model_config",

@@ -4,7 +4,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from motionformer.models.config import MLPActivation
+
 EPS = 1e-6
+_ROUNDING = 1e-6
+"""A ratio that was computed from two widths gives back the width."""
 
 
 class Block(nn.Module):
@@ -18,12 +22,14 @@ class Block(nn.Module):
         *,
         drop_path: float = 0.0,
         dropout: float = 0.0,
+        norm_eps: float = EPS,
+        activation: MLPActivation = "gelu",
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attn = attention
-        self.norm2 = nn.LayerNorm(dim, eps=EPS)
-        self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp = MLP(dim, int(dim * mlp_ratio + _ROUNDING), dropout, activation)
         self.drop_path = StochasticDepth(drop_path)
         self.dropout = nn.Dropout(dropout)
 
@@ -52,14 +58,16 @@ class DividedBlock(nn.Module):
         drop_path: float = 0.0,
         drop_path_time: bool = True,
         dropout: float = 0.0,
+        norm_eps: float = EPS,
+        activation: MLPActivation = "gelu",
     ) -> None:
         super().__init__()
-        self.norm_time = nn.LayerNorm(dim, eps=EPS)
+        self.norm_time = nn.LayerNorm(dim, eps=norm_eps)
         self.time_attn = time
-        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attn = space
-        self.norm2 = nn.LayerNorm(dim, eps=EPS)
-        self.mlp = MLP(dim, int(dim * mlp_ratio), dropout)
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp = MLP(dim, int(dim * mlp_ratio + _ROUNDING), dropout, activation)
         self.drop_path = StochasticDepth(drop_path)
         self.drop_path_time = drop_path_time
         self.dropout = nn.Dropout(dropout)
@@ -76,12 +84,12 @@ class DividedBlock(nn.Module):
 
 
 class MLP(nn.Module):
-    """Linear, exact GELU, linear."""
+    """Linear, GELU (exact, or by the hyperbolic tangent), linear."""
 
-    def __init__(self, dim: int, hidden: int, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0, activation: MLPActivation = "gelu") -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
-        self.act = nn.GELU()
+        self.act = nn.GELU(approximate="tanh" if activation == "gelu_tanh" else "none")
         self.fc2 = nn.Linear(hidden, dim)
         self.dropout = nn.Dropout(dropout)
 

@@ -13,8 +13,9 @@ from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
 PositionKind = Literal["separate", "joint"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
-ReadoutKind = Literal["class", "motion"]
+ReadoutKind = Literal["class", "motion", "frames"]
 ScoringKind = Literal["softmax", "sigmoid"]
+MLPActivation = Literal["gelu", "gelu_tanh"]
 RENAMED = {"attend": "kernel"}
 """Keys of a configuration of 0.1, which are still read, and their names now."""
 
@@ -68,6 +69,8 @@ class ModelConfig:
         depth: number of blocks.
         num_heads: attention heads.
         mlp_ratio: width of the MLP, in units of `dim`.
+        activation: of the MLP: GELU, or its approximation by the hyperbolic tangent.
+        norm_eps: ε of the layer norms.
         patch: height and width of a token, in pixels.
         tubelet: frames of a token.
         num_prefix_tokens: class token and registers.
@@ -82,7 +85,8 @@ class ModelConfig:
             (embeddings are interpolated to the clip).
         position_frames: likewise, frames.
         num_classes: a number, 0 for features only, or several heads by name: `{"verb": 97, "noun": 300}`.
-        readout: what the head sees: the class token, or with it the moments of motion (`MotionReadout`).
+        readout: what the head sees: the class token, with it the moments of motion (`MotionReadout`), or a vector per
+            token frame, for features without classes (`FrameReadout`).
         hidden_head: whether there is a hidden layer before the classifier.
         head_activation: its activation.
         scoring: what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`).
@@ -111,6 +115,8 @@ class ModelConfig:
     depth: int = 12
     num_heads: int = 12
     mlp_ratio: float = 4.0
+    activation: MLPActivation = "gelu"
+    norm_eps: float = 1e-6
     patch: int = 16
     tubelet: int = 2
     num_prefix_tokens: int = 1
@@ -153,6 +159,11 @@ class ModelConfig:
         for name, unit in (("tubelet", self.tubelet), ("patch", self.patch)):
             if unit < 1:
                 raise ClipSizeError(f"`{name}` ({unit}) must be at least 1.")
+        if self.readout == "frames" and (self.num_classes != 0 or self.hidden_head):
+            raise ValueError(
+                "a readout of `frames` gives a vector per token frame and no classes: `num_classes` must be 0 and "
+                "`hidden_head` False. For a classifier, change `readout` to 'class'."
+            )
         if self.labels is not None and len(self.labels) != self.num_classes:
             raise ValueError(f"{len(self.labels)} labels for {self.num_classes} classes: there must be one per class.")
         for what, length, unit in (

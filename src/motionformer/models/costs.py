@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from motionformer.errors import MotionformerError
 from motionformer.models.block import MLP, StochasticDepth
 from motionformer.models.config import ModelConfig
-from motionformer.models.head import READOUTS
+from motionformer.models.head import READOUTS, FrameReadout
 from motionformer.models.motionformer import Motionformer, build_block
 
 PEAK_RESET = Path("/proc/self/clear_refs")
@@ -111,7 +111,7 @@ def paper_macs(config: ModelConfig) -> float:
         block = sum(_part(part, f, s, config) for part in parts) + _as_printed(config, n, f)
     except NotImplementedError as error:
         raise MotionformerError(f"the cost of attention {config.attention!r} is not known: {error}") from error
-    return embed + config.depth * block + _norm(tokens, c) + _head(config)
+    return embed + config.depth * block + _norm(tokens, c) + _readout(config) + _head(config)
 
 
 def released_parameters(config: ModelConfig) -> dict[str, int]:
@@ -262,6 +262,15 @@ def _head(config: ModelConfig) -> int:
     classes = sum(config.num_classes.values()) if isinstance(config.num_classes, dict) else config.num_classes
     width = READOUTS[config.readout].width * config.dim
     return width * config.dim + config.dim * classes if config.hidden_head else width * classes
+
+
+def _readout(config: ModelConfig) -> float:
+    """Of a readout with a layer of its own: all its rows, as everywhere here."""
+    if not issubclass(READOUTS[config.readout], FrameReadout):
+        return 0.0
+    f, rows, columns = config.grid
+    n, c = rows * columns + 1, config.dim
+    return f * (4 * n * c * c + 2 * n * n * c + 2 * config.mlp_ratio * n * c * c + 2 * _norm(n, c))
 
 
 def _einsum(macs: int) -> float:

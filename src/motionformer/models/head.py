@@ -4,9 +4,12 @@ Logits always: softmax happens once, where views are averaged.
 """
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from motionformer.attention import JointAttention
+from motionformer.models.block import Block
 from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
 from motionformer.models.tokens import Grid
 
@@ -49,8 +52,41 @@ class MotionReadout(nn.Module):
         return torch.cat((self.first(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-Readout = ClassReadout | MotionReadout
-READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout}
+class FrameReadout(nn.Module):
+    """A vector per token frame: one more transformer layer reads a learnt token and the patch tokens of each frame.
+
+    Only the learnt token's row of the layer is computed: nobody reads the others.
+    """
+
+    width = 1
+
+    def __init__(self, num_prefix_tokens: int, dim: int, num_heads: int, mlp_ratio: float = 4.0) -> None:
+        super().__init__()
+        self.num_prefix_tokens = num_prefix_tokens
+        self.token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.layer = Block(dim, JointAttention(dim, num_heads, num_prefix_tokens=1), mlp_ratio)
+        nn.init.trunc_normal_(self.token, std=0.02)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
+        patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> (b f) s c", f=grid[0])
+        token = self.token.expand(len(patches), -1, -1)
+        layer, first = self.layer, self.layer.norm1(token)
+        x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
+        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
+
+
+Readout = ClassReadout | MotionReadout | FrameReadout
+READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout, "frames": FrameReadout}
+
+
+def build_readout(config: ModelConfig) -> Readout:
+    """Tokens → what the head sees."""
+    kind = READOUTS.get(config.readout)
+    if kind is None:
+        raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
+    if issubclass(kind, FrameReadout):
+        return kind(config.num_prefix_tokens, config.dim, config.num_heads, config.mlp_ratio)
+    return kind(config.num_prefix_tokens)
 
 
 def build_head(config: ModelConfig) -> nn.Module:
@@ -72,7 +108,7 @@ class _Head(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(dim, num_classes) if num_classes > 0 else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "b c"]) -> Float[Tensor, "b k"]:
+    def forward(self, x: Float[Tensor, "b *f c"]) -> Float[Tensor, "b *f k"]:
         return self.classifier(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
 
 

@@ -14,11 +14,13 @@ from torch.utils.checkpoint import checkpoint
 
 from motionformer.attention import SCHEMES
 from motionformer.deprecation import warn_deprecated
-from motionformer.models.block import EPS, Block, DividedBlock
+from motionformer.models.block import Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
-from motionformer.models.head import READOUTS, build_head
+from motionformer.models.head import build_head, build_readout
+from motionformer.models.hub import describe_for_hub, remove_hub_files, write_hub_files
 from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
+from motionformer.runs import make_folder
 
 _CARD_HEAD = """---
 library_name: motionformer
@@ -61,16 +63,14 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         self.positions = _build_positions(config)
         rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
-        self.norm = nn.LayerNorm(config.dim, eps=EPS)
-        if config.readout not in READOUTS:
-            raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
-        self.readout = READOUTS[config.readout](config.num_prefix_tokens)
+        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.readout = build_readout(config)
         self.head = build_head(config)
         self.dropout = nn.Dropout(config.dropout)
         _initialise(self)
 
-    def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b k"] | dict[str, Tensor]:
-        """Logits of the clip; for several heads, by name."""
+    def forward(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b *f k"] | dict[str, Tensor]:
+        """Logits of the clip; for several heads, by name; features where there are no classes."""
         return self.head(self.readout(self.forward_features(clip), self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
     def forward_features(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
@@ -104,6 +104,35 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         warn_deprecated("`Motionformer.features`", "`forward_features`, and `tokens.grid` for the grid")
         return self.forward_features(clip), self.tokens.grid(clip)
 
+    def sync_features(
+        self, segments: Float[Tensor, "b s t 3 H W"], batch_size: int | None = None
+    ) -> Float[Tensor, "b s f c"]:
+        """Features of the segments of videos, laid out as audio-visual models take and give them.
+
+        Args:
+            segments: normalised; of every video s segments of t frames.
+            batch_size: segments per forward pass [default: all at once].
+
+        Returns:
+            A vector per token frame: a video's features are `flatten(1, 2)` of them.
+
+        Raises:
+            ValueError: the model has no readout of `frames`.
+
+        Example:
+            >>> model = create_model("divided-tiny", num_classes=0, readout="frames")
+            >>> model.sync_features(torch.randn(1, 5, 8, 3, 48, 48)).shape
+            torch.Size([1, 5, 4, 96])
+        """
+        if self.config.readout != "frames":
+            raise ValueError(
+                f"this model's readout is {self.config.readout!r}; sync features are of one of 'frames', as "
+                "load_model('synchformer') has."
+            )
+        clips = segments.flatten(0, 1).transpose(1, 2)
+        parts = [self(part) for part in clips.split(batch_size or max(1, len(clips)))]
+        return torch.cat(parts).unflatten(0, segments.shape[:2])  # type: ignore[no-any-return]
+
     def reset_classifier(self, num_classes: int | dict[str, int], labels: Sequence[str] | None = None) -> None:
         """Replace the classifier by a newly initialised one; all other weights stay.
 
@@ -135,26 +164,33 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         x = torch.cat((prefix.expand(x.shape[0], -1, -1), x), dim=1)
         return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
 
-    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+    def save_pretrained(self, save_directory: str | Path, *, hf: bool = False, **options: Any) -> str | None:
         """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub.
 
         Args:
             save_directory: folder; made where it does not exist.
+            hf: also what Hugging Face `transformers` needs to load it (`motionformer.hf`): further keys of
+                `config.json`, the processor, and a file with one import for `trust_remote_code`.
             options: of `huggingface_hub.ModelHubMixin.save_pretrained`.
 
         Raises:
-            ValueError: layers are wrapped or quantised, so that no model could be loaded from the weights.
+            ValueError: layers are wrapped or quantised, so that no model could be loaded from the weights; or, with
+                `hf`, a model with several heads or none.
 
         Example:
             >>> create_model("motionformer-tiny").save_pretrained("model")  # doctest: +SKIP
         """
         self._check_plain()
+        described = {**self._as_json(), **(describe_for_hub(self.config) if hf else {})}
         folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / TRAINING_DATA).unlink(missing_ok=True)  # of another model that was here
+        remove_hub_files(folder)
         if self.training_data is not None:
             self.training_data.save(folder)
-        return super().save_pretrained(save_directory, **{"config": self._as_json(), **options})
+        if hf:
+            write_hub_files(folder, self.config)
+        return super().save_pretrained(save_directory, **{"config": described, **options})
 
     def _check_plain(self) -> None:
         """Weights of wrapped layers would be written under names, or in kinds, that no model can be loaded from."""
@@ -219,17 +255,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def build_block(config: ModelConfig, drop_path: float) -> Block | DividedBlock:
     """One block of the model's scheme."""
     layers = SCHEMES.build(config.attention, config, config.attention_options)
+    options: Any = {
+        "drop_path": drop_path,
+        "dropout": config.dropout,
+        "norm_eps": config.norm_eps,
+        "activation": config.activation,
+    }
     if not isinstance(layers, tuple):
-        return Block(config.dim, layers, config.mlp_ratio, drop_path=drop_path, dropout=config.dropout)
-    return DividedBlock(
-        config.dim,
-        layers[0],
-        layers[1],
-        config.mlp_ratio,
-        drop_path=drop_path,
-        drop_path_time=config.drop_path_time,
-        dropout=config.dropout,
-    )
+        return Block(config.dim, layers, config.mlp_ratio, **options)
+    time, space = layers
+    return DividedBlock(config.dim, time, space, config.mlp_ratio, drop_path_time=config.drop_path_time, **options)
 
 
 def _build_positions(config: ModelConfig) -> SeparatePositions | JointPositions:

@@ -17,6 +17,7 @@ from motionformer.data.clips import as_views
 from motionformer.data.motion import CLASSES, MotionBenchmark, MotionClip
 from motionformer.data.source import MotionAddress, parse_motion
 from motionformer.errors import TraceError
+from motionformer.logging import show_count
 from motionformer.models import InputSpec, ModelConfig, Motionformer
 from motionformer.video import Clock
 from motionformer.video.sample import clamp, clip_offsets
@@ -48,7 +49,7 @@ class Clip:
     def __repr__(self) -> str:
         height, width = self.frames.shape[1:3]
         span = f"{self.numbers[0]} to {self.numbers[-1]}"
-        return f"Clip({self.name!r}, {len(self.numbers)} frames {width}×{height}, frames {span})"
+        return f"Clip({self.name!r}, {show_count(len(self.numbers), 'frame')} {width}×{height}, frames {span})"
 
 
 def open_clip(source: Source, config: ModelConfig, frame: int | None = None) -> Clip:

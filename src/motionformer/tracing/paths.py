@@ -12,6 +12,7 @@ from torch import Tensor
 
 from motionformer.data.motion import MotionBenchmark
 from motionformer.errors import TraceError
+from motionformer.logging import show_count
 from motionformer.models import Motionformer
 from motionformer.models.motionformer import evaluating
 from motionformer.tracing.clip import Geometry, find_geometry, prepare_clip
@@ -97,7 +98,7 @@ class PathError:
     def __repr__(self) -> str:
         return (
             f"PathError(overall={self.overall:.2f}, best layer={float(self.by_layer.min()):.2f}, "
-            f"uniform={self.uniform:.2f}, stay={self.stay:.2f} patches over {self.num_frames} frames)"
+            f"uniform={self.uniform:.2f}, stay={self.stay:.2f} patches over {show_count(self.num_frames, 'frame')})"
         )
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Bool, UInt8
 from torch import Tensor
 
 from motionformer.errors import MaskError, VideoError
-from motionformer.runs import write_atomically
+from motionformer.runs import make_folder, write_atomically
 from motionformer.video.container import wrap_decoder_errors
 from motionformer.video.images import decode_image
 
@@ -241,14 +241,6 @@ class OverlayWriter:
 
 def _as_frame(picture: UInt8[Tensor, "H W 3"]) -> VideoFrame:
     return VideoFrame.from_ndarray(picture.contiguous().numpy(), format="rgb24")
-
-
-def make_folder(folder: Path) -> None:
-    """Raise `MaskError` with the remedy where the folder cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MaskError(f"{folder}: the folder cannot be made ({error.strerror}); choose another place.") from error
 
 
 def check_output_kind(option: str, output: Path, *, is_file: bool) -> None:

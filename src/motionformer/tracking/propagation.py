@@ -29,7 +29,7 @@ _FLAT = 1e-4  # a layer that varies by less is constant: stretching it would sho
 
 
 @dataclass(frozen=True)
-class FrameTokens:
+class _FrameTokens:
     """Queries and keys of a frame, per head, on its grid of tokens. The two may be the same."""
 
     query: Float[Tensor, "h y x d"]
@@ -113,7 +113,7 @@ def _mean_label(
 
 
 def propagate_mask(
-    tokens: Iterable[FrameTokens],
+    tokens: Iterable[_FrameTokens],
     first: UInt8[Tensor, "H W"],
     affinity: Affinity,
     *,
@@ -235,7 +235,7 @@ class AttentionReadout(Readout):
 
 
 class ClipFeatures:
-    """`features(frames)` yields the `FrameTokens` of each frame, holding no more than one clip at a time.
+    """`features(frames)` yields the `_FrameTokens` of each frame, holding no more than one clip at a time.
 
     A video model sees clips: consecutive frames, one clip after the other, none twice. Every frame is repeated to fill
     a tubelet, so that it has tokens of its own (a tubelet of two frames shows an object at two positions). With clips
@@ -270,13 +270,13 @@ class ClipFeatures:
             )
         _block_index(model, self.readout.block)
 
-    def __call__(self, frames: Iterable[UInt8[Tensor, "H W 3"]]) -> Iterator[FrameTokens]:
+    def __call__(self, frames: Iterable[UInt8[Tensor, "H W 3"]]) -> Iterator[_FrameTokens]:
         source = iter(frames)
         while clip := list(islice(source, self.clip)):
             yield from self._read_clip(torch.stack(clip))
 
     @torch.no_grad()
-    def _read_clip(self, frames: UInt8[Tensor, "t H W 3"]) -> list[FrameTokens]:
+    def _read_clip(self, frames: UInt8[Tensor, "t H W 3"]) -> list[_FrameTokens]:
         config = self.model.config
         rows, columns = self._grid(frames.shape[1], frames.shape[2])
         clip = resize(FromFrames()(frames), (rows * config.patch, columns * config.patch))
@@ -285,7 +285,7 @@ class ClipFeatures:
         query, key = self.readout(self.model, self.model.embed(clip.to(device)), len(frames))
         shape = {"f": len(frames), "y": rows}
         queries, keys = (rearrange(part, "h (f y x) d -> f h y x d", **shape) for part in (query, key))
-        return [FrameTokens(*both) for both in zip(queries, keys, strict=True)]
+        return [_FrameTokens(*both) for both in zip(queries, keys, strict=True)]
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of tokens for frames of this size."""

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from motionformer.deprecation import check_arguments
 from motionformer.errors import MaskError
+from motionformer.logging import show_count
 from motionformer.models import Motionformer, create_model
 from motionformer.models.variants import VARIANTS
+from motionformer.runs import make_folder
 from motionformer.tracking.masks import (
     OverlayWriter,
     check_no_overwrite,
     check_output_kind,
-    make_folder,
     object_numbers,
     read_mask,
     write_mask,
@@ -70,7 +71,9 @@ class TrackResult:
     def __repr__(self) -> str:
         objects = ", ".join(f"{number}: {frames}" for number, frames in self.objects.items())
         written = "".join(f", {file}" for file in (self.output, self.overlay) if file is not None)
-        return f"TrackResult({self.video.name!r}, {self.num_frames} frames, visible {{{objects}}}{written})"
+        return (
+            f"TrackResult({self.video.name!r}, {show_count(self.num_frames, 'frame')}, visible {{{objects}}}{written})"
+        )
 
 
 def track(

@@ -10,16 +10,14 @@ from typing import Any
 import torch
 
 from motionformer.data.record import ClassNames
-from motionformer.errors import CheckpointError, RecipeError
+from motionformer.errors import RecipeError
+from motionformer.logging import show_count
 from motionformer.models.config import ModelConfig, ScoringKind
 from motionformer.models.motionformer import Motionformer
-from motionformer.models.training_data import TrainingData, VideoSet
 from motionformer.models.variants import model_config
 from motionformer.training.recipe import Recipe
-from motionformer.weights.checkpoint import read_checkpoint
-from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
-from motionformer.weights.image import load_image_weights, read_image_weights
-from motionformer.weights.load import find_weights, is_video_model, load_model_with_report, short_name
+from motionformer.weights.initial import load_initial_weights
+from motionformer.weights.lora import LoraSpec, attach_lora
 
 log = logging.getLogger("motionformer")
 FROM_DATA = ("num_classes", "labels", "scoring", "source")
@@ -58,37 +56,18 @@ def build_model(recipe: Recipe, config: ModelConfig) -> tuple[Motionformer, froz
             model = Motionformer(config)
         except (TypeError, ValueError, RuntimeError) as error:
             raise RecipeError(f"recipe {recipe.name!r}: model.changes do not make a model: {error}") from error
-    new: frozenset[str] = frozenset()
-    if recipe.model.init_from:
-        report = _load_initial_weights(model, recipe.model.init_from)
-        log.debug("%s", report)
-        new = frozenset(report.reset)
-    _freeze(model, recipe.model.train, new)
+        new: frozenset[str] = frozenset()
+        if recipe.model.init_from:
+            report = load_initial_weights(model, recipe.model.init_from)
+            log.debug("%s", report)
+            new = frozenset(report.reset)
+        _freeze(model, recipe.model.train, new)
     return model.train(), new
 
 
-def _load_initial_weights(model: Motionformer, init_from: str) -> LoadReport:
-    """Fill `model` with the weights of a video or an image model; the report lists what was loaded, resized and reset.
-
-    The classifier is loaded only from a model with the same classes and scoring.
-    """
-    checkpoint = read_checkpoint(find_weights(init_from))
-    try:
-        if is_video_model(checkpoint):
-            return _load_video_weights(model, init_from)
-        weights, report = read_image_weights(str(checkpoint.path))
-        load_image_weights(model, weights, report)
-        return report
-    except CheckpointError as error:
-        shape = f"{model.config.attention}, {model.config.dim} wide, {model.config.depth} layers"
-        raise CheckpointError(
-            f"{error} The recipe's model ({shape}) cannot be initialised from {init_from}; change model.variant, "
-            "model.changes or model.init_from."
-        ) from error
-
-
 def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
-    """Leave only the parameters of `train` trainable: `all`, `head`, or `last:N` blocks with the final norm and head.
+    """Leave only the parameters of `train` trainable: `all`, `head`, `last:N` blocks with the final norm and head, or
+    `lora:RANK` adapters, which are added here, and the head.
 
     Newly initialised parameters are always trainable. Otherwise a video model made from an image model would keep a
     temporal position embedding of zeros, and could not tell the order of its frames.
@@ -99,34 +78,17 @@ def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     blocks = list(model.blocks)
     last = int(count) if what == "last" else 0
     if last > len(blocks):
-        raise RecipeError(f"model.train={train}: the model has {len(blocks)} blocks.")
+        raise RecipeError(f"model.train={train}: the model has {show_count(len(blocks), 'block')}.")
     model.requires_grad_(False)
-    trainable = [model.head] if what == "head" else [*blocks[len(blocks) - last :], model.norm, model.head]
+    if lora := LoraSpec.parse(train):
+        attach_lora(model, lora, new)
+    trainable = [*blocks[len(blocks) - last :], model.norm, model.head] if what == "last" else [model.head]
     for module in trainable:
         module.requires_grad_(True)
     named = dict(model.named_parameters())
     for name in new:
         if name in named:
             named[name].requires_grad_(True)
-
-
-def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
-    source, report = load_model_with_report(init_from)
-    config = source.config
-    tensors = source.state_dict()
-    same_labels = None in (config.labels, model.config.labels) or config.labels == model.config.labels
-    same_head = config.num_classes == model.config.num_classes and config.scoring == model.config.scoring
-    left_out: list[str] = [] if model.config.hidden_head else ["head.hidden."]
-    left_out += [] if same_labels and same_head else PER_CLASS
-    left_out += [] if config.readout == model.config.readout else ["head."]
-    for name in [name for name in tensors if name.startswith(tuple(left_out))]:
-        del tensors[name]
-        report.dropped[name] = "the model has another head"
-    _, rows, columns = config.grid
-    table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
-    fit_tensors(model, tensors, table, report, may_reset=("head.", ".kernel.projection"))
-    model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(init_from),))
-    return report
 
 
 def _merge_deep(values: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:

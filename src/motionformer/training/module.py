@@ -110,6 +110,11 @@ class TrainingModule(LightningModule):
         """The entry of the history with the best metric; of equal ones, the lower loss."""
         return max(self.history, key=lambda entry: (entry[self.objective.best], -entry["loss"]), default=None)
 
+    @property
+    def trainable(self) -> list[str]:
+        """Names of the trainable parameters."""
+        return [name for name, weight in self.model.named_parameters() if weight.requires_grad]
+
     def configure_optimizers(self) -> Any:
         part, lr = self.recipe.optimiser, self.plan.lr
         first, second = part.betas

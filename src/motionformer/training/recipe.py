@@ -21,6 +21,7 @@ from motionformer.errors import RecipeError
 from motionformer.models.config import RENAMED
 from motionformer.training.families import find_row, read_mapping
 from motionformer.video.transforms.randaugment import operation_names
+from motionformer.weights.lora import LoraSpec
 
 log = logging.getLogger("motionformer")
 
@@ -30,7 +31,8 @@ class ModelPart:
     """A named variant, changes to any field of `ModelConfig` (`input` too), initial weights, trainable parameters.
 
     `init_from` is empty for random weights, else what `load_model` takes, or a file of image weights. `train` selects
-    the trainable parameters: `all`, `head`, or `last:N` (the last N blocks, final norm and head).
+    the trainable parameters: `all`, `head`, `last:N` (the last N blocks, final norm and head), or `lora:RANK` (adapters
+    of this rank on the layers `qkv` and `proj` of every block, and the head; `lora:RANK:fc1,fc2` names other layers).
     """
 
     variant: str = "motionformer-base"
@@ -289,7 +291,7 @@ def _rename_old_keys(values: Any, where: str | Path | None) -> None:
     changes = OmegaConf.select(values, "model.changes")
     if OmegaConf.is_dict(changes) and any(old in changes for old in RENAMED):
         try:
-            values.model.changes = rename_deprecated(changes, RENAMED, "model.changes.")
+            values.model.changes = rename_deprecated(changes, RENAMED, "model.changes.", where)
         except ValueError as error:  # an old key beside its new name
             raise RecipeError(str(error), where) from error
     for key, renamed in _RENAMED_VALUES.items():
@@ -312,7 +314,18 @@ def _check(recipe: Recipe) -> None:
         ("ema", "in [0, 1)", 0 <= recipe.ema < 1),
         ("keep_epoch", "last or best", recipe.keep_epoch in ("last", "best")),
         ("seed", "at least 0", recipe.seed >= 0),
-        ("model.train", "all, head or last:N", part in ("all", "head") or (part == "last" and blocks.isdigit())),
+        (
+            "model.train",
+            "all, head, last:N, lora:RANK or lora:RANK:LAYER,LAYER with a rank of at least 1",
+            recipe.model.train in ("all", "head")
+            or (part == "last" and blocks.isdigit())
+            or LoraSpec.parse(recipe.model.train) is not None,
+        ),
+        (
+            "model.init_from",
+            f"given with model.train={recipe.model.train}: its frozen weights would be random ones",
+            bool(recipe.model.init_from) or part != "lora",
+        ),
         ("schedule.kind", "step or cosine", schedule.kind in ("step", "cosine")),
         ("schedule.warmup", "shorter than the run", 0 <= schedule.warmup < recipe.epochs),
         ("schedule.milestones", "in rising order", schedule.milestones == sorted(schedule.milestones)),

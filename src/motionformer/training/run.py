@@ -3,7 +3,8 @@
 runs/NAME/recipe.yaml     the recipe in full; a run resumes with the same recipe and videos only
 runs/NAME/checkpoints/    the last few, to resume from
 runs/NAME/metrics.csv     and tensorboard/: losses, learning rates, validation
-runs/NAME/model/          the trained model, for `load_model`
+runs/NAME/model/          the trained model, for `load_model`; with `lora` the adapters are merged into it
+runs/NAME/lora/           its adapters, where it was trained with `lora`, in peft's format
 runs/NAME/card.json, .md  the run card, written last
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging
+from torch import Tensor
 
 from motionformer.data.fingerprints import MAX_FILES
 from motionformer.distributed import Launcher, Rank
@@ -42,6 +44,7 @@ from motionformer.training.run_folder import (
 )
 from motionformer.training.sources import Source, describe_data, open_sources
 from motionformer.training.trainer import Plan, join_processes, make_plan, make_trainer, quiet_lightning
+from motionformer.weights.lora import LoraSpec, describe_idle, merge_lora, plain_state, save_lora
 
 
 @dataclass(frozen=True)
@@ -289,7 +292,13 @@ def _finish(
                 "no fingerprint in the model of %s (missing, or more than %s).",
                 *(show_count(learnt.left_out, "training video"), f"{MAX_FILES:,}"),
             )
-        _save_model(prepared.config, checkpoint or folder.checkpoints()[0], recipe.folder / "model", learnt)
+        state = _read_state(checkpoint or folder.checkpoints()[0], frozenset(module.trainable))
+        model = Motionformer(prepared.config)
+        model.load_state_dict(plain_state(state))
+        model.training_data = learnt
+        if lora := LoraSpec.parse(recipe.model.train):
+            card["lora"] = _save_lora(recipe, model, state, lora, module.trainable)
+        _save_model(model, recipe.folder / "model")
         folder.write_card(card)
     return _result(recipe.folder, card)
 
@@ -323,18 +332,46 @@ def _held_out_overlap(sources: tuple[Source, Source], start: TrainingData | None
     }
 
 
-def _save_model(config: ModelConfig, checkpoint: Checkpoint, folder: Path, learnt: TrainingData) -> None:
-    """Save the model of a checkpoint: whole where the run's own is sharded, averaged where weights are averaged.
+def _read_state(checkpoint: Checkpoint, trainable: frozenset[str]) -> dict[str, Tensor]:
+    """The weights of a checkpoint: whole where the run's own are sharded, averaged where weights are averaged.
 
-    Written aside and renamed, so that a killed run leaves no partial model.
+    Frozen ones are never averaged: the average of equal numbers is another number in the last bit.
     """
-    weights = checkpoint.read()["state_dict"]
-    model = Motionformer(config)
-    model.load_state_dict({name.removeprefix("model."): weight for name, weight in weights.items()})
-    model.training_data = learnt
+    content = checkpoint.read()
+    state = {name.removeprefix("model."): weight for name, weight in content["state_dict"].items()}
+    exact = {name.removeprefix("model."): weight for name, weight in content.get("current_model_state", {}).items()}
+    return state | {name: exact[name] for name in state.keys() & exact.keys() - trainable}
+
+
+def _save_model(model: Motionformer, folder: Path) -> None:
+    """Written aside and renamed, so that a killed run leaves no partial model."""
+    with _written_aside(folder) as aside:
+        model.eval().save_pretrained(aside)
+
+
+def _save_lora(
+    recipe: Recipe, model: Motionformer, state: dict[str, Tensor], lora: LoraSpec, trainable: list[str]
+) -> dict[str, Any]:
+    """Save the adapters beside the model, and merge them into it: the saved model needs no peft."""
+    folder = recipe.folder / "lora"
+    with _written_aside(folder) as aside:
+        idle = save_lora(aside, model.config, state, lora, trainable, recipe.model.init_from)
+        if model.training_data is not None:
+            model.training_data.save(aside)
+        merge_lora(model, aside)
+    names = [name for name in state if ".lora_" in name]
+    layers = len(names) // 2
+    if idle:
+        log.warning("%s: %s", folder, describe_idle(idle, layers))
+    parameters = sum(state[name].numel() for name in names)
+    return {"rank": lora.rank, "layers": layers, "parameters": parameters, "idle": idle}
+
+
+@contextmanager
+def _written_aside(folder: Path) -> Iterator[Path]:
     aside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
-    model.eval().save_pretrained(aside)
+    yield aside
     shutil.rmtree(folder, ignore_errors=True)
     aside.rename(folder)
 

@@ -27,6 +27,7 @@ from motionformer.data import Failure, FailurePolicy
 from motionformer.distributed import is_rank_zero
 from motionformer.errors import TrainingError
 from motionformer.inference.metrics import show_share
+from motionformer.logging import show_count, show_some
 from motionformer.models.config import ModelConfig
 from motionformer.models.costs import measure
 from motionformer.runs import atomic_write, header_differences, lock_folder, write_atomically
@@ -260,7 +261,7 @@ def describe_environment() -> dict[str, Any]:
 def describe_model(config: ModelConfig) -> dict[str, Any]:
     cost = measure(config)
     return {
-        "what": f"{config.attention} attention, {config.dim} wide, {config.depth} layers",
+        "what": f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}",
         "parameters": cost.parameters,
         "multiply_adds": cost.macs,
         "input": config.to_dict()["input"],
@@ -286,9 +287,10 @@ def _to_markdown(card: dict[str, Any]) -> str:
         "model": f"{model['what']}, {model['parameters'] / 1e6:.2f} M parameters, "
         f"{model['multiply_adds'] / 1e9:.3f} G multiply-adds per clip",
         "data": f"{card['data']['train']['how']}; validation: {card['data']['val']['how']}",
-        "steps": f"{plan['total_steps']} of {card['recipe']['global_batch']} clips, "
+        "steps": f"{plan['total_steps']} of {show_count(card['recipe']['global_batch'], 'clip')}, "
         f"{plan['steps_per_epoch']} per epoch",
-        "batch": f"{plan['processes']} processes × {plan['clips_at_once']} clips × {plan['accumulation']} accumulated",
+        "batch": f"{show_count(plan['processes'], 'process')} × {show_count(plan['clips_at_once'], 'clip')} × "
+        f"{plan['accumulation']} accumulated",
         "learning rate": f"{plan['lr']:.3g} ({card['recipe']['optimiser']['lr']:g} for "
         f"{card['recipe']['optimiser']['lr_batch']} clips)",
         "seed": card["recipe"]["seed"],
@@ -346,9 +348,5 @@ def _changed_classes(then: Any, now: Any) -> list[str]:
         for classes in (then, now)
     )
     gone, new = [name for name in before if name not in after], [name for name in after if name not in before]
-    found = [f"{what} {_some(names)}" for what, names in (("without", gone), ("new", new)) if names]
+    found = [f"{what} {show_some(names)}" for what, names in (("without", gone), ("new", new)) if names]
     return [f"other classes ({', '.join(found) or 'in another order'})"]
-
-
-def _some(names: list[str], count: int = 4) -> str:
-    return ", ".join(map(repr, names[:count])) + (f" and {len(names) - count} more" if len(names) > count else "")

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from motionformer.errors import VideoError
+from motionformer.logging import show_count
 
 if TYPE_CHECKING:
     _VideoPacket = Packet[VideoStream]
@@ -126,14 +127,14 @@ class VideoFile:
                 on_corrupt()
             yield from packet.decode()
 
-    def scan(self, deadline: Deadline) -> "list[Stamp]":
+    def scan(self, deadline: Deadline) -> "list[_Stamp]":
         """All packets in decoding order, none decoded; an error for a file that was cut short."""
-        stamps: list[Stamp] = []
+        stamps: list[_Stamp] = []
         damage: str | None = None
         try:
             for packet in self.packets(deadline):
                 if packet.size:
-                    stamps.append(Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
+                    stamps.append(_Stamp(packet.pts, packet.dts, packet.is_keyframe, packet.is_discard, packet.size))
                 if packet.is_corrupt:
                     damage = "packet marked as corrupt"
         except av.InvalidDataError as error:
@@ -141,7 +142,7 @@ class VideoFile:
         if self._is_cut_short(len(stamps)):
             damage = damage or "the file ends before its frames do"
         if damage:
-            announced = f"announces {self.stream.frames} frames and " if self.stream.frames else ""
+            announced = f"announces {show_count(self.stream.frames, 'frame')} and " if self.stream.frames else ""
             raise VideoError(f"is cut short or damaged: {announced}has {len(stamps)} readable ones ({damage})")
         if not stamps:
             raise VideoError("holds a video stream without a single picture")
@@ -160,7 +161,7 @@ class VideoFile:
         return any(entry.pos + entry.size > self.container.size for entry in self.stream.index_entries)
 
 
-class Stamp(NamedTuple):
+class _Stamp(NamedTuple):
     """What is kept of one packet, in decoding order. A tuple because there are as many as frames."""
 
     time: int | None
@@ -188,7 +189,7 @@ class FrameIndex:
     """For frame i, the time of the key packet at which decoding must begin."""
 
     @classmethod
-    def of(cls, stamps: Sequence[Stamp], *, has_times: bool = True, format: str = "") -> "FrameIndex | None":
+    def of(cls, stamps: Sequence[_Stamp], *, has_times: bool = True, format: str = "") -> "FrameIndex | None":
         """The index, or `None` where only decoding tells the frames apart.
 
         Packets lack times or share them; or the container stores none, and packets are placeholders.
@@ -214,7 +215,7 @@ class FrameIndex:
         begins a key frame earlier. Pictures of an "open" group are shown before its key frame and lean on the group
         before; without it, strict decoding fails on them, and on what refers to them.
         """
-        for start, group in groupby(wanted, key=lambda i: self.start[i]):
+        for start, group in groupby(wanted, key=self.start.__getitem__):
             frame_at = {self.times[i]: i for i in group}
             for frame in self._decode_group(file, start, set(frame_at), deadline, run_in):
                 if frame.pts is not None and frame.pts >= start:  # those before lean on pictures that were not decoded
@@ -232,7 +233,10 @@ class FrameIndex:
         context = file.stream.codec_context
         unwanted: Literal["NONREF", "DEFAULT"] = "NONREF" if context.name in _LEAVES_OUT_EXACTLY else "DEFAULT"
         last = max(self.position[time] for time in wanted)
-        for packet in self._packets_from(file, self._key_before(start) if run_in else start, deadline):
+        first = self._seek_packet(file, self._key_before(start) if run_in else start, deadline)
+        for packet in chain([first], file.packets(deadline)):
+            if not packet.size:
+                continue
             context.skip_frame = "DEFAULT" if packet.pts in wanted else unwanted
             try:
                 yield from packet.decode()
@@ -248,11 +252,6 @@ class FrameIndex:
         """The time of the key packet before the one at time `start`; the first has itself."""
         keys = sorted(set(self.start), key=self.position.__getitem__)
         return keys[max(0, keys.index(start) - 1)]
-
-    def _packets_from(self, file: VideoFile, start: int, deadline: Deadline) -> Iterator[_VideoPacket]:
-        """Packets in decoding order, beginning with the one at time `start`."""
-        yield self._seek_packet(file, start, deadline)
-        yield from (packet for packet in file.packets(deadline) if packet.size)
 
     def _seek_packet(self, file: VideoFile, start: int, deadline: Deadline) -> _VideoPacket:
         """The packet at time `start`, with the container standing right behind it.

@@ -152,10 +152,13 @@ class ToRGB:
     """
 
     def __init__(self, first: VideoFrame, aspect: Fraction | None = None, colour: int = _FLAT_COLOUR) -> None:
+        # `aspect` is the width of a pixel over its height
         self.height, self.width, self.colour = first.height, first.width, colour
         self.reformatter = VideoReformatter()
         self.orientation = _orientation_of(first)
-        self.shown_width = max(1, round(first.width * _plausible(aspect)))
+        if not aspect or not Fraction(1, _PLAUSIBLE_ASPECT) <= aspect <= _PLAUSIBLE_ASPECT:
+            aspect = Fraction(1)  # none in the header, or nonsense
+        self.shown_width = max(1, round(first.width * aspect))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -172,7 +175,9 @@ class ToRGB:
         return rows[:, : 3 * self.width].view(self.height, self.width, 3)
 
     def upright(self, frames: UInt8[Tensor, "t h w 3"]) -> UInt8[Tensor, "t H W 3"]:
-        frames, turn = _stretch(frames, self.shown_width), self.orientation
+        turn = self.orientation
+        if self.shown_width != self.width:
+            frames = _stretch(frames, self.shown_width)
         if turn.transpose:
             frames = frames.transpose(1, 2)
         axes = [axis for axis, flip in ((1, turn.flip_rows), (2, turn.flip_columns)) if flip]
@@ -210,17 +215,10 @@ def _orientation_of(frame: VideoFrame) -> _Orientation:
     return _Orientation(transpose=True, flip_rows=b < 0, flip_columns=c < 0)
 
 
-def _plausible(aspect: Fraction | None) -> Fraction:
-    """Width of a pixel over its height, 1 where the container has none or nonsense."""
-    if not aspect or not Fraction(1, _PLAUSIBLE_ASPECT) <= aspect <= _PLAUSIBLE_ASPECT:
-        return Fraction(1)
-    return aspect
-
-
 def _stretch(frames: UInt8[Tensor, "t h w 3"], width: int) -> UInt8[Tensor, "t h W 3"]:
     """Bilinear with antialiasing."""
     height = frames.shape[1]
-    if frames.shape[2] == width or not len(frames):
-        return frames.new_empty(len(frames), height, width, 3) if frames.shape[2] != width else frames
+    if not len(frames):
+        return frames.new_empty(0, height, width, 3)
     wide = F.interpolate(frames.permute(0, 3, 1, 2), size=(height, width), mode="bilinear", antialias=True)
     return wide.permute(0, 2, 3, 1).contiguous()

@@ -21,6 +21,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from motionformer.errors import VideoError
+from motionformer.logging import show_count
 
 
 @dataclass(frozen=True)
@@ -195,15 +196,17 @@ class Video(ABC):
 
     path: Path
     metadata: VideoMetadata
-    damaged: bool = False
-    """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` finds where)."""
+    damaged: bool | None = False
+    """Whether the decoder reported damage in what was read so far, or in what that leans on (`check` finds where); None
+    where it does not report any."""
 
     def __len__(self) -> int:
         return self.metadata.num_frames
 
     def __repr__(self) -> str:
         of = self.metadata
-        return f"Video({str(self.path)!r}: {of.num_frames} frames {of.height}×{of.width}, {of.fps:g} per second)"
+        frames = show_count(of.num_frames, "frame")
+        return f"Video({str(self.path)!r}: {frames} {of.height}×{of.width}, {of.fps:g} per second)"
 
     @abstractmethod
     def read(self, indices: Sequence[int]) -> UInt8[Tensor, "t H W 3"]:
@@ -227,7 +230,9 @@ class Video(ABC):
         plain, count = [as_int(i) for i in indices], self.metadata.num_frames
         for i in plain:
             if not 0 <= i < count:
-                raise VideoError(f"is out of range: the video has {count} frames, 0 to {count - 1}", self.path, frame=i)
+                raise VideoError(
+                    f"is out of range: the video has {show_count(count, 'frame')}, 0 to {count - 1}", self.path, frame=i
+                )
         return plain
 
     def __enter__(self: _V) -> _V:

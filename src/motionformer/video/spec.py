@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 SamplingProtocol = Literal["uniform", "released"]
+Interpolation = Literal["bilinear", "bicubic"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class InputSpec:
         protocol: the sampling rules (docs/fidelity.md). `uniform`: frames exactly `stride` apart, views from the first
             frame to the last, antialiased resizing, square pixels. `released`: as the authors' programs read videos,
             for weights that were trained with them.
+        interpolation: how frames are resized in the `uniform` protocol.
+        hop: frames from clip to clip, for models that take a video as overlapping clips.
 
     Example:
         >>> InputSpec(frames=32, stride=3).std
@@ -43,10 +46,10 @@ class InputSpec:
     views: int = 10
     crops: int = 3
     protocol: SamplingProtocol = "uniform"
+    interpolation: Interpolation = "bilinear"
+    hop: int | None = None
 
     def recorded(self) -> dict[str, Any]:
         """As headers of results have it: without values that older versions did not have, so that theirs stay valid."""
-        values = asdict(self)
-        if self.protocol == "uniform":
-            del values["protocol"]
-        return values
+        later = {"protocol": "uniform", "interpolation": "bilinear", "hop": None}
+        return {key: value for key, value in asdict(self).items() if key not in later or value != later[key]}

@@ -21,7 +21,7 @@ _STATE_KEYS = ("model_state", "state_dict", "model", "teacher", "student", "modu
 """Where training codes put the weights inside their file, most trusted first."""
 SUFFIXES = (".safetensors", ".pyth", ".pth", ".pt", ".bin", ".ckpt")
 """Of weights files."""
-_WRAPPERS = ("module.", "_orig_mod.", "backbone.")
+_WRAPPERS = ("module.", "_orig_mod.", "backbone.", "model.")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _strip_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Without the prefixes that DDP, `torch.compile` and self-supervised codes put in front of every name."""
+    """Without the prefixes that DDP, `torch.compile`, transformers and self-supervised codes put before every name."""
     for wrapper in _WRAPPERS:
         inside = {name[len(wrapper) :]: value for name, value in tensors.items() if name.startswith(wrapper)}
         if len(inside) * 2 > len(tensors):

@@ -4,6 +4,7 @@ import hashlib
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 
@@ -24,8 +25,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "motionformer"
 
 
-def download(filename: str, *, sha256: str | None = None) -> Path:
-    """The file in the cache, fetched from `$MOTIONFORMER_URL` (by default the authors' server) if it is not there.
+def download(filename: str, *, url: str = URL, sha256: str | None = None, md5: str | None = None) -> Path:
+    """The file in the cache, fetched from `$MOTIONFORMER_URL` (by default `url`, the publisher's) if it is not there.
 
     A broken connection leaves a `.part` file, and the next call continues it. The file appears under its name only
     when complete. Several processes may ask at once: one fetches, the others wait.
@@ -33,7 +34,7 @@ def download(filename: str, *, sha256: str | None = None) -> Path:
     target = cache_folder() / filename
     if target.is_file():
         return target
-    url = os.environ.get("MOTIONFORMER_URL", URL).rstrip("/") + "/" + filename
+    url = os.environ.get("MOTIONFORMER_URL", url).rstrip("/") + "/" + filename
     part = target.with_name(filename + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,7 @@ def download(filename: str, *, sha256: str | None = None) -> Path:
             if target.is_file():
                 return target
             _fetch(url, part)
-            _verify(part, sha256, url)
+            _verify(part, {"sha256": sha256, "md5": md5}, url)
             part.replace(target)
     except urllib.error.HTTPError as error:
         raise DownloadError(f"{url}: the server answered {error.code} {error.reason}. {_by_hand(target)}") from error
@@ -93,16 +94,15 @@ def _fetch(url: str, part: Path) -> None:
     return None
 
 
-def _verify(part: Path, sha256: str | None, url: str) -> None:
-    if sha256 is None:
-        return
-    digest = hashlib.sha256()
-    with part.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    if digest.hexdigest() != sha256:
-        part.unlink()
-        raise DownloadError(f"{url}: its checksum is {digest.hexdigest()}, not {sha256}; the file was thrown away.")
+def _verify(part: Path, checksums: Mapping[str, str | None], url: str) -> None:
+    for kind, expected in checksums.items():
+        if expected is None:
+            continue
+        with part.open("rb") as file:
+            found = hashlib.file_digest(file, kind).hexdigest()
+        if found != expected:
+            part.unlink()
+            raise DownloadError(f"{url}: its checksum is {found}, not {expected}; the file was thrown away.")
 
 
 def _by_hand(target: Path) -> str:

@@ -1,4 +1,4 @@
-"""`load_model`: any weights of ours or the authors', by file, folder or name, in one line."""
+"""`load_model`: weights of ours, the authors' or other families', by file, folder or name, in one line."""
 
 import logging
 import shutil
@@ -20,13 +20,16 @@ from motionformer.models.config import ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
 from motionformer.models.variants import VARIANTS, adapt_config
+from motionformer.weights import synchformer
 from motionformer.weights.checkpoint import SUFFIXES, Checkpoint, read_checkpoint
 from motionformer.weights.download import download
+from motionformer.weights.families import FAMILIES, PROCESSORS, convert_family, guess_family, is_family
 from motionformer.weights.fit import PER_CLASS, LoadReport, fit_tensors
+from motionformer.weights.lora import is_lora_folder, load_lora
 from motionformer.weights.released import RELEASED, convert_released, is_released_layout
 
 log = logging.getLogger("motionformer")
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, OLDER_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"
 MOTION_TINY = "motion-tiny"
 SHIPPED = {MOTION_TINY: Path(__file__).parent / MOTION_TINY}
 """Weights that come with the package: folders of `config.json`, `model.safetensors` and `training_data.json`."""
@@ -47,8 +50,9 @@ def load_model(
     What was resized or newly initialised is logged; `load_model_with_report` returns it.
 
     Args:
-        source: a folder made by `save_pretrained`, a released `.pyth` file, a name of `list_weights` (released files
-            are downloaded once), or `user/name` on the Hugging Face hub.
+        source: a folder made by `save_pretrained`, a folder of LoRA adapters (they are merged), a released `.pyth`
+            file, a file of Synchformer (its visual half; `load_synchformer` reads all of it), a name of `list_weights`
+            (released files are downloaded once), or `user/name` on the Hugging Face hub.
         num_classes: other classes; the classifier is then newly initialised [default: the weights'].
         frames: frames per clip; position embeddings are interpolated [default: the weights'].
         size: height and width of a clip, or one number for both; likewise [default: the weights'].
@@ -82,7 +86,7 @@ def load_model(
 
 
 def list_weights(filter: str = "*") -> list[str]:
-    """Names of weights that `load_model` takes: those that come with the package, then the authors' released files.
+    """Names of weights that `load_model` takes: those of the package, the authors' released files, Synchformer.
 
     Args:
         filter: a shell pattern.
@@ -94,7 +98,7 @@ def list_weights(filter: str = "*") -> list[str]:
         >>> list_weights("k600*")
         ['k600_motionformer_224_16x4', 'k600_motionformer_224_32x3', 'k600_motionformer_336_16x8']
     """
-    return match_names([*SHIPPED, *RELEASED], filter)
+    return match_names([*SHIPPED, *RELEASED, synchformer.SYNCHFORMER], filter)
 
 
 def load_model_with_report(
@@ -119,6 +123,13 @@ def load_model_with_report(
         >>> report
         LoadReport('motion-tiny': 78 tensors loaded, 1 resized, 0 reset, 0 dropped)
     """
+    if is_lora_folder(source):
+        asked = [name for name, value in (("protocol", protocol), *changes.items()) if value is not None]
+        if asked:
+            raise CheckpointError(
+                f"{source}: these are adapters: merge them first (`motionformer convert`), then change `{asked[0]}`."
+            )
+        return load_lora(source)
     checkpoint = read_checkpoint(find_weights(source))
     report = LoadReport(str(source))
     config, tensors, report.dropped, report.notes = _interpret(checkpoint, num_heads)
@@ -139,6 +150,11 @@ def load_model_with_report(
     may_reset: tuple[str, ...] = (".kernel.projection",)
     if wanted.num_classes != config.num_classes:
         may_reset += PER_CLASS
+    if wanted.readout != config.readout:
+        may_reset += ("readout.",)
+        kept = {name: value for name, value in tensors.items() if not name.startswith("readout.")}
+        report.dropped |= dict.fromkeys(tensors.keys() - kept.keys(), "the model has another readout")
+        tensors = kept
     model = Motionformer(wanted)
     fit_tensors(model, tensors, table, report, may_reset=may_reset)
     model.training_data = _read_training_data(checkpoint)
@@ -171,9 +187,14 @@ def find_weights(source: str | Path) -> Path:
     """The weights file that `source` means; fetches it if it is a name."""
     path = Path(source).expanduser()
     if path.is_dir():
-        if (path / WEIGHTS).is_file():
-            return path / WEIGHTS
-        raise CheckpointError(f"{path}: a folder of weights holds {CONFIG} and {WEIGHTS}; this one does not.")
+        for file in (WEIGHTS, OLDER_WEIGHTS):
+            if (path / file).is_file():
+                return path / file
+        if is_lora_folder(path):
+            raise CheckpointError(f"{path}: these are adapters: merge them first (`motionformer convert`).")
+        raise CheckpointError(
+            f"{path}: a folder of weights holds {CONFIG} and {WEIGHTS} (or {OLDER_WEIGHTS}); this one does not."
+        )
     if path.exists():
         return path
     name = str(source)
@@ -181,15 +202,23 @@ def find_weights(source: str | Path) -> Path:
         return SHIPPED[name] / WEIGHTS
     if name in RELEASED:
         return download(RELEASED[name].filename, sha256=RELEASED[name].sha256)
+    if name == synchformer.SYNCHFORMER:
+        return synchformer.find_file(name)
     if name.lower().replace("_", "-") in VARIANTS:
         raise UnknownModelError(
             f"{name!r} is an architecture without weights: create_model({name!r}) makes a new one. "
             f"Released weights: {', '.join(RELEASED)}."
         )
     if is_hub_name(name):
-        found = fetch_from_hub(name, WEIGHTS, CONFIG)
-        with suppress(EntryNotFoundError):  # absent where the training videos are not known
-            hf_hub_download(name, TRAINING_DATA)
+        try:
+            found = fetch_from_hub(name, WEIGHTS, CONFIG)
+        except DownloadError as error:
+            if not isinstance(error.__cause__, EntryNotFoundError):
+                raise
+            found = fetch_from_hub(name, OLDER_WEIGHTS, CONFIG)
+        for file in (TRAINING_DATA, *PROCESSORS):
+            with suppress(EntryNotFoundError, OSError):  # our models may have the first, other families the others
+                hf_hub_download(name, file)
         return found
     raise UnknownModelError(
         f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}; with the "
@@ -217,9 +246,10 @@ def short_name(source: str | Path) -> str:
 
 
 def is_video_model(checkpoint: Checkpoint) -> bool:
-    """Whether these are the authors' weights or ours; timm's `config.json` has an architecture too, by name."""
-    described = not isinstance(checkpoint.cfg.get("architecture", ""), str)
-    return described or is_released_layout(checkpoint.tensors)
+    """Whether these are weights of a video model that is known here; timm's `architecture` is a name."""
+    described = not isinstance(checkpoint.cfg.get("architecture", ""), str) or is_family(checkpoint.cfg)
+    tensors = checkpoint.tensors
+    return described or is_released_layout(tensors) or synchformer.is_synchformer_layout(tensors)
 
 
 def is_hub_name(source: str | Path) -> bool:
@@ -256,26 +286,48 @@ def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
 
 
 def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
-    """Whose weights these are: ours (with `config.json` beside them) or the authors'."""
+    """Whose weights these are: the authors', or by the `config.json` beside them another family's or ours."""
     tensors = checkpoint.tensors
     if is_released_layout(tensors):
         return convert_released(tensors, checkpoint.cfg, num_heads)
+    if synchformer.is_synchformer_layout(tensors):
+        return synchformer.convert_visual(tensors, num_heads)
+    if is_family(checkpoint.cfg):
+        config, tensors, dropped, notes = convert_family(checkpoint)
+        _check_heads(config, num_heads)
+        return config, tensors, dropped, notes
     if is_video_model(checkpoint):
         config = _read_architecture(checkpoint)
-        if num_heads not in (None, config.num_heads):
-            raise CheckpointError(
-                f"by {CONFIG} the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it is for "
-                "released files that do not have it."
-            )
+        _check_heads(config, num_heads)
         return config, {name.replace(".attend.", ".kernel."): value for name, value in tensors.items()}, {}, []
+    family = guess_family(tensors)
+    if family is not None:
+        raise CheckpointError(
+            f"these are the tensors of {family}, but no {CONFIG} beside them says so: put the one that was published "
+            "with them there."
+        )
     if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
         raise CheckpointError(
             "these are image weights: initialise a video model from them with from_image_weights(...), or with "
             "--from-image (convert, davis, track)."
         )
-    raise CheckpointError(
-        f"neither a released video model (no 'temp_embed' or 'st_embed') nor one of ours (no {CONFIG} beside it)."
+    by = (
+        f"its model_type is {checkpoint.cfg['model_type']!r}"
+        if "model_type" in checkpoint.cfg
+        else f"no {CONFIG} beside it"
     )
+    titles = ", ".join(one.title for one in FAMILIES.values())
+    raise CheckpointError(
+        f"neither a released video model (no 'temp_embed' or 'st_embed'), nor one of ours, nor of {titles} ({by})."
+    )
+
+
+def _check_heads(config: ModelConfig, num_heads: int | None) -> None:
+    if num_heads not in (None, config.num_heads):
+        raise CheckpointError(
+            f"by {CONFIG} the model has {config.num_heads} heads, not {num_heads}. Leave num_heads out: it is for "
+            "released files that do not have it."
+        )
 
 
 def _read_architecture(checkpoint: Checkpoint) -> ModelConfig:

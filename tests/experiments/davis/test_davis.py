@@ -82,10 +82,10 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:
     with pytest.raises(MaskError, match="cat: there is no such sequence"):
         find_sequences(root, names=("cat",))
     (root / "Annotations/480p/dog/00001.png").unlink()
-    with pytest.raises(MaskError, match="1 frames have no mask, 00001 the first"):
+    with pytest.raises(MaskError, match="no mask for 1 frame, 00001 the first"):
         find_sequences(root)
     shutil.copy(root / "Annotations/480p/camel/00001.png", root / "Annotations/480p/camel/00003.png")
-    with pytest.raises(MaskError, match=r"1 masks have no frame in .*camel, 00003\.png the first"):
+    with pytest.raises(MaskError, match=r"no frame in .*camel for 1 mask, 00003\.png the first"):
         find_sequences(root, names=("camel",))
 
 

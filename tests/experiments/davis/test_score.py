@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis import find_sequences, score_folders
-from motionformer.experiments.davis.score import Scores, Statistics, _boundary_f, _summarise, jaccard, score_sequence
+from motionformer.experiments.davis.score import Scores, _boundary_f, _Statistics, _summarise, jaccard, score_sequence
 from motionformer.tracking.masks import outline
 
 
@@ -84,7 +84,7 @@ def test_quarters_are_those_of_the_protocol() -> None:
 
 
 def test_statistics() -> None:
-    assert _summarise([1.0, 1.0, 0.5, 0.0]) == Statistics(mean=0.625, recall=0.5, decay=0.75)
+    assert _summarise([1.0, 1.0, 0.5, 0.0]) == _Statistics(mean=0.625, recall=0.5, decay=0.75)
 
 
 def test_first_and_last_frame_do_not_count_and_objects_are_apart() -> None:

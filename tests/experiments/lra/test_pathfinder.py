@@ -18,8 +18,8 @@ from motionformer.experiments.lra.pathfinder import (
     _PADDING,
     _SIZE,
     Pathfinder,
+    _draw_scene,
     _paint,
-    draw_scene,
     read_pathfinder,
     write_pathfinder,
 )
@@ -28,7 +28,7 @@ from motionformer.experiments.lra.pathfinder import (
 @pytest.mark.parametrize("joined", [True, False])
 def test_the_label_is_true_of_the_scene(joined: bool) -> None:
     for seed in range(4):
-        contours, markers = draw_scene(joined, np.random.default_rng(seed))
+        contours, markers = _draw_scene(joined, np.random.default_rng(seed))
         lengths = [len(contour) for contour in contours]
         assert lengths == [_CONTOUR_LENGTH] * 2 + [_DISTRACTOR_LENGTH] * _NUM_DISTRACTORS
         owners = [
@@ -41,7 +41,7 @@ def test_the_label_is_true_of_the_scene(joined: bool) -> None:
 
 
 def test_dashes_have_their_length_and_gap_and_contours_keep_apart() -> None:
-    contours, _ = draw_scene(True, np.random.default_rng(5))
+    contours, _ = _draw_scene(True, np.random.default_rng(5))
     for contour in contours:
         np.testing.assert_allclose(np.linalg.norm(contour[:, 1] - contour[:, 0], axis=-1), _DASH)
         np.testing.assert_allclose(np.linalg.norm(contour[1:, 0] - contour[:-1, 1], axis=-1), _GAP)
@@ -173,6 +173,6 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
 def test_a_picture_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = Pathfinder("train", 4)
     first = examples[2]
-    monkeypatch.setattr("motionformer.experiments.lra.pathfinder.draw_scene", None)
+    monkeypatch.setattr("motionformer.experiments.lra.pathfinder._draw_scene", None)
     assert (examples[2].texts[0] == first.texts[0]).all()
     assert examples[2].label == first.label

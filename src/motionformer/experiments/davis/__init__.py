@@ -18,6 +18,7 @@ from torch import Tensor
 
 from motionformer.errors import MaskError
 from motionformer.experiments.davis.score import ObjectScore, Scores, jaccard, score_sequence
+from motionformer.logging import show_count
 from motionformer.tracking.masks import check_no_overwrite, check_output_kind, read_mask
 from motionformer.tracking.tracker import Tracker, check_first_mask, track_and_write
 from motionformer.video import open_video
@@ -143,9 +144,9 @@ def check_outputs(sequences: Iterable[Sequence], masks: Path | None, overlays: P
             check_output_kind("--overlay", overlays / f"{sequence.name}.mp4", is_file=True)
         if masks is not None:
             output = masks / sequence.name
-            check_output_kind("--masks", output, is_file=False)
-            check_no_overwrite("--masks", output, sequence.masks[0].parent, "the folder of the true masks")
-            check_no_overwrite("--masks", output, sequence.folder, "the folder of the frames")
+            check_output_kind("--output", output, is_file=False)
+            check_no_overwrite("--output", output, sequence.masks[0].parent, "the folder of the true masks")
+            check_no_overwrite("--output", output, sequence.folder, "the folder of the frames")
 
 
 class _TimedTracker(Tracker):
@@ -192,19 +193,21 @@ def _open_sequence(name: str, frames: Path, masks: Path) -> Sequence:
     images = [file.stem for file in list_frames(frames)]
     if len(images) < _MIN_FRAMES:
         raise MaskError(
-            f"{name}: {frames} holds {len(images)} frames; scores leave out the first and the last, so it needs"
-            f" {_MIN_FRAMES} or more. Leave it out with --split or --sequence."
+            f"{name}: {frames} holds {show_count(len(images), 'frame')}; scores leave out the first and the last, so it"
+            f" needs {_MIN_FRAMES} or more. Leave it out with --split or --sequence."
         )
     files = {file.stem: file for file in _mask_files(masks)}
     missing = [stem for stem in images if stem not in files]
     if missing:
         raise MaskError(
-            f"{masks}: {len(missing)} frames have no mask, {missing[0]} the first; scores need a mask of every frame."
+            f"{masks}: no mask for {show_count(len(missing), 'frame')}, {missing[0]} the first;"
+            " scores need a mask of every frame."
         )
     alone = sorted(files[stem].name for stem in files.keys() - set(images))
     if alone:
         raise MaskError(
-            f"{masks}: {len(alone)} masks have no frame in {frames}, {alone[0]} the first; a mask has its frame's name."
+            f"{masks}: no frame in {frames} for {show_count(len(alone), 'mask')}, {alone[0]} the first; a mask"
+            " has its frame's name."
         )
     return Sequence(name, frames, tuple(files[stem] for stem in images))
 

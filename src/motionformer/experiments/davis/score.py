@@ -58,7 +58,7 @@ def _share_near(outline: Bool[Tensor, "H W"], other: Bool[Tensor, "H W"], radius
 
 
 @dataclass(frozen=True)
-class Statistics:
+class _Statistics:
     """One measure over the frames of one object, or over objects."""
 
     mean: float
@@ -68,7 +68,7 @@ class Statistics:
     """The mean of the first quarter less that of the last: what is lost on the way."""
 
     @classmethod
-    def average(cls, each: Sequence["Statistics"]) -> "Statistics":
+    def average(cls, each: Sequence["_Statistics"]) -> "_Statistics":
         return cls(*(_mean([getattr(one, name) for one in each]) for name in ("mean", "recall", "decay")))
 
 
@@ -77,8 +77,8 @@ class ObjectScore:
     sequence: str
     number: int
     num_frames: int
-    J: Statistics
-    F: Statistics
+    J: _Statistics
+    F: _Statistics
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class Scores:
     objects: tuple[ObjectScore, ...]
 
     @property
-    def J(self) -> Statistics:  # noqa: N802, the measure's name
-        return Statistics.average([score.J for score in self.objects])
+    def J(self) -> _Statistics:  # noqa: N802, the measure's name
+        return _Statistics.average([score.J for score in self.objects])
 
     @property
-    def F(self) -> Statistics:  # noqa: N802
-        return Statistics.average([score.F for score in self.objects])
+    def F(self) -> _Statistics:  # noqa: N802
+        return _Statistics.average([score.F for score in self.objects])
 
     @property
     def J_and_F(self) -> float:  # noqa: N802
@@ -142,7 +142,7 @@ def score_sequence(
     ]
 
 
-def _summarise(values: Sequence[float]) -> Statistics:
+def _summarise(values: Sequence[float]) -> _Statistics:
     """Mean, recall and decay of one measure over frames.
 
     Quarters share their border frames: they reach from frame 1 to N in four equal steps, borders rounded half up.
@@ -152,7 +152,7 @@ def _summarise(values: Sequence[float]) -> Statistics:
     last = len(values) - 1
     borders = [math.floor(last * quarter / 4 + 0.5) for quarter in range(5)]
     first_quarter, last_quarter = values[: borders[1] + 1], values[borders[3] :]
-    return Statistics(
+    return _Statistics(
         mean=_mean(values),
         recall=_mean([float(value > 0.5) for value in values]),
         decay=_mean(first_quarter) - _mean(last_quarter),

@@ -36,7 +36,7 @@ from motionformer.inference.metrics import show_interval
 from motionformer.inference.pictures import draw_confusion
 from motionformer.inference.scorer import SINGLE
 from motionformer.models import Motionformer
-from motionformer.runs import write_atomically
+from motionformer.runs import make_folder, write_atomically
 from motionformer.tracing import PathErrors, path_error, trace
 from motionformer.training.recipe import Recipe, load_recipe
 from motionformer.training.run import TrainingResult, train
@@ -72,7 +72,7 @@ def run_demo(
     """Train the recipe `motion/easy` (changed by `overrides`) in `folder`, test it on videos, write the report."""
     started = time.monotonic()
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     console = Console(stderr=True, quiet=quiet)
     show = partial(console.print, style="bold", highlight=False, markup=False, soft_wrap=True)
     recipe = replace(load_recipe(_RECIPE, overrides), output=str(folder / "run"))

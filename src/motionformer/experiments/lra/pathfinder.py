@@ -55,7 +55,7 @@ class Pathfinder(MadeExamples):
         self.check_index(index)
         rng = np.random.default_rng((self.seed, list(SPLITS).index(self.split), index))
         label = index % 2
-        contours, markers = draw_scene(bool(label), rng)
+        contours, markers = _draw_scene(bool(label), rng)
         return _paint(contours, markers), label
 
     def __getitem__(self, index: int) -> Example:
@@ -103,7 +103,7 @@ def _as_example(picture: _Picture, label: int) -> Example:
     return Example((picture.reshape(-1).astype(np.int16) + 1,), label)
 
 
-def draw_scene(joined: bool, rng: np.random.Generator) -> tuple[list[_Points], _Points]:
+def _draw_scene(joined: bool, rng: np.random.Generator) -> tuple[list[_Points], _Points]:
     """Contours, each `[dashes 2 2]` (two ends, x and y), and the places of the two markers `[2 2]`."""
     while True:
         contours: list[_Points] = []

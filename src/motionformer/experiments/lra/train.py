@@ -208,7 +208,7 @@ class _State:
         content = _unpack(file)
         data = content.get("data", self.data)  # a run that does not name its data resumes with any
         differ = header_differences(
-            {**rename_deprecated(content["run"], RENAMED), **data}, {**asdict(self.run), **self.data}
+            {**rename_deprecated(content["run"], RENAMED, file=file), **data}, {**asdict(self.run), **self.data}
         )
         if differ:
             raise CheckpointError(
@@ -241,7 +241,7 @@ def _tested(file: Path, untested: Result, data: dict[str, str]) -> Result | None
     """`untested` with the accuracy of a file that agrees with it in all else, to the second it took."""
     try:
         stored = json.loads(file.read_bytes())
-        stored["run"] = rename_deprecated(stored["run"], RENAMED)
+        stored["run"] = rename_deprecated(stored["run"], RENAMED, file=file)
         result = replace(untested, test_accuracy=float(stored["test_accuracy"]))
     except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one: it is written again
         return None

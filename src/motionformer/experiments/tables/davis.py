@@ -21,6 +21,7 @@ from motionformer.experiments.davis import Sequence, evaluate, find_sequences
 from motionformer.experiments.davis.score import Scores
 from motionformer.experiments.tables import Experiment, Request
 from motionformer.experiments.tables.outcome import Line, Outcome
+from motionformer.logging import show_count
 from motionformer.models import Motionformer
 from motionformer.runs import write_atomically
 from motionformer.tracking import (
@@ -80,7 +81,8 @@ def follow_objects(experiment: Experiment, request: Request) -> Outcome:
     if not lines_of["J&F"]:
         raise RecipeError(f"no finished row in {kept.folder}: without --collect they are computed.")
     frames = sum(len(sequence.masks) for sequence in sequences)
-    about = f"{len(sequences)} sequences, {frames} frames: {', '.join(sequence.name for sequence in sequences)}"
+    names = ", ".join(sequence.name for sequence in sequences)
+    about = f"{show_count(len(sequences), 'sequence')}, {show_count(frames, 'frame')}: {names}"
     return Outcome.of(experiment, request, about, [line for lines in lines_of.values() for line in lines], measure="%")
 
 

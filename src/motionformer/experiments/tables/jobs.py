@@ -23,6 +23,7 @@ from motionformer.finetuning.options import BASIS, config_changes
 from motionformer.inference import Results, evaluate, open_source
 from motionformer.inference.comparison import Comparison, compare
 from motionformer.inference.metrics import show_share
+from motionformer.logging import show_count
 from motionformer.models import Motionformer
 from motionformer.models.variants import VARIANTS
 from motionformer.tracing import PathErrors, path_error
@@ -132,7 +133,7 @@ def _collect(experiment: Experiment, jobs: Sequence[_Job], request: Request) -> 
     steps = max((card["plan"]["total_steps"] for card in cards), default=0)
     clips = max((card["data"]["val"]["clips"] for card in cards), default=0)
     lines = tuple(_line(label, runs) for label, runs in found.items() if runs)
-    return Outcome.of(experiment, request, f"{steps} steps, {clips} held-out clips", lines)
+    return Outcome.of(experiment, request, f"{show_count(steps, 'step')}, {show_count(clips, 'held-out clip')}", lines)
 
 
 def _line(label: str, runs: list[tuple[_Job, dict[str, Any]]]) -> Line:

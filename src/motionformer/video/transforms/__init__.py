@@ -126,7 +126,7 @@ def resize_transform(spec: InputSpec, size: Size | None = None) -> Pipeline:
     covering = (spec.height, spec.width) if size is None else size
     if spec.protocol == "released":
         return Pipeline(FromFrames(), ShortSideResize(covering, released=True), *finish(spec))
-    return Pipeline(FromFrames(), ShortSideResize(covering))
+    return Pipeline(FromFrames(), ShortSideResize(covering, interpolation=spec.interpolation))
 
 
 def crop_transform(spec: InputSpec, crop: CropChoice = "centre") -> Pipeline:

@@ -7,6 +7,7 @@ clamps after every step needs ten times as long (docs/video.md). Pixels are clam
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -68,6 +69,7 @@ class ColourMap(NamedTuple):
         return cls(torch.linalg.solve(to_yiq, rotation @ to_yiq), torch.zeros(3))
 
 
+@dataclass(eq=False)
 class ColourJitter(Transform):
     """Brightness, contrast, saturation and hue, each changed by a random amount, in a random order.
 
@@ -77,21 +79,16 @@ class ColourJitter(Transform):
         probability: of changing anything.
     """
 
-    def __init__(
-        self,
-        brightness: float = 0.4,
-        contrast: float = 0.4,
-        saturation: float = 0.4,
-        hue: float = 0.1,
-        probability: float = 1.0,
-    ) -> None:
-        if not (0 <= brightness <= 1 and 0 <= contrast <= 1 and 0 <= saturation <= 1 and 0 <= hue <= 0.5):
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.1
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        factors = (self.brightness, self.contrast, self.saturation)
+        if not (all(0 <= amount <= 1 for amount in factors) and 0 <= self.hue <= 0.5):
             raise ValueError("amounts of brightness, contrast and saturation are 0 to 1, of hue 0 to 0.5.")
-        self.brightness = brightness
-        self.contrast = contrast
-        self.saturation = saturation
-        self.hue = hue
-        self.probability = probability
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         if self._uniform(generator) >= self.probability:
@@ -111,6 +108,7 @@ class ColourJitter(Transform):
         return chain.apply(clip)
 
 
+@dataclass(eq=False)
 class ReleasedColourJitter(Transform):
     """Brightness, contrast and saturation as the released Kinetics models were trained: on normalised clips, last.
 
@@ -122,11 +120,14 @@ class ReleasedColourJitter(Transform):
         probability: of changing anything.
     """
 
-    def __init__(self, amount: float = 0.4, probability: float = 0.8) -> None:
-        if not (0 <= amount <= 1 and 0 <= probability <= 1):
-            raise ValueError(f"amount ({amount}) and probability ({probability}) of colour jitter must be 0 to 1.")
-        self.amount = amount
-        self.probability = probability
+    amount: float = 0.4
+    probability: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.amount <= 1 and 0 <= self.probability <= 1):
+            raise ValueError(
+                f"amount ({self.amount}) and probability ({self.probability}) of colour jitter must be 0 to 1."
+            )
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         if not clip.is_floating_point():

@@ -1,14 +1,17 @@
 """Where a clip's pixels come from: resizing that keeps the shape of the picture, crops, erasing, mirroring.
 
-Resizing is bilinear with antialiasing. Enlarging, the two are the same; shrinking, pixels are averaged and not skipped,
-so a 1080p file gives the clip that a 256-pixel copy of it would (docs/video.md). Class names tell what mirroring
-does to a label: two names that differ by left and right (or by clockwise and counter-clockwise) are twins.
+Resizing is bilinear (bicubic for models that were trained so) with antialiasing. Enlarging, that changes nothing;
+shrinking, pixels are averaged and not skipped, so a 1080p file gives the clip that a 256-pixel copy of it would
+(docs/video.md). Class names tell what mirroring does to a label: two names that differ by left and right (or by
+clockwise and counter-clockwise) are twins.
 """
 
 import math
 import re
 import struct
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -16,27 +19,33 @@ import torch.nn.functional as F
 from jaxtyping import Float, Num
 from torch import Generator, Tensor
 
+from motionformer.video.spec import Interpolation
 from motionformer.video.transforms.base import Label, Transform
 
 Size = tuple[int, int]
 
 
+@dataclass(eq=False)
 class ShortSideResize(Transform):
     """The short side becomes `size`. For a pair (height, width): the smallest picture that covers it.
 
     Args:
         released: sizes and pixels as in the release: bytes become floats, no antialiasing.
+        interpolation: otherwise.
     """
 
-    def __init__(self, size: int | Size, *, released: bool = False) -> None:
-        self.size = size
-        self.released = released
+    size: int | Size
+    released: bool = field(default=False, kw_only=True)
+    interpolation: Interpolation = field(default="bilinear", kw_only=True)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         have, want = (clip.shape[2], clip.shape[3]), _as_pair(self.size)
-        return _resize_to_floats(clip, released_cover(have, want)) if self.released else resize(clip, cover(have, want))
+        if self.released:
+            return _resize_to_floats(clip, released_cover(have, want))
+        return resize(clip, cover(have, want), self.interpolation)
 
 
+@dataclass(eq=False)
 class ShortSideJitter(Transform):
     """The short side becomes a length between `low` and `high`; every length alike, or (`inverse`) its inverse alike.
 
@@ -47,18 +56,20 @@ class ShortSideJitter(Transform):
         released: sizes and pixels as in the release (`_released_size`, `_resize_plain`); bytes become floats.
     """
 
-    def __init__(
-        self, low: int, high: int, *, inverse: bool = False, shape: Size = (1, 1), released: bool = False
-    ) -> None:
-        if not 0 < low <= high:
-            raise ValueError(f"the short side is drawn from {low} to {high}: they must be positive and in order.")
-        if released and shape[0] != shape[1]:
-            raise ValueError(f"the released protocol takes square crops; not {shape[0]} × {shape[1]}.")
-        self.low = low
-        self.high = high
-        self.inverse = inverse
-        self.shape = shape
-        self.released = released
+    low: int
+    high: int
+    _: KW_ONLY
+    inverse: bool = False
+    shape: Size = (1, 1)
+    released: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high:
+            raise ValueError(
+                f"the short side is drawn from {self.low} to {self.high}: they must be positive and in order."
+            )
+        if self.released and self.shape[0] != self.shape[1]:
+            raise ValueError(f"the released protocol takes square crops; not {self.shape[0]} × {self.shape[1]}.")
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
         side = self.side(self._uniform(generator))
@@ -75,12 +86,14 @@ class ShortSideJitter(Transform):
         return round(self.low + (self.high - self.low) * draw)
 
 
-def resize(clip: Num[Tensor, "3 t H W"], size: Size) -> Num[Tensor, "3 t h w"]:
+def resize(
+    clip: Num[Tensor, "3 t H W"], size: Size, interpolation: Interpolation = "bilinear"
+) -> Num[Tensor, "3 t h w"]:
     """The clip at another height and width. Interleaved bytes are resized as bytes, much faster than floats."""
     if tuple(clip.shape[2:]) == size:
         return clip
     frames = clip.transpose(0, 1)
-    return F.interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=True).transpose(0, 1)
+    return F.interpolate(frames, size=size, mode=interpolation, align_corners=False, antialias=True).transpose(0, 1)
 
 
 def _resize_plain(clip: Float[Tensor, "c t h w"], size: Size) -> Float[Tensor, "c t H W"]:
@@ -128,7 +141,27 @@ def _as_pair(size: int | Size) -> Size:
     return (size, size) if isinstance(size, int) else size
 
 
-class RandomCrop(Transform):
+class _Crop(Transform):
+    """`size` (a side, or height and width) from the corner that a subclass chooses."""
+
+    def __init__(self, size: int | Size) -> None:
+        self.size = _as_pair(size)
+
+    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
+        (height, width), size = clip.shape[2:], self.size
+        if height < size[0] or width < size[1]:
+            raise ValueError(
+                f"a crop of {size[0]} × {size[1]} does not fit into frames of {height} × {width}: resize them first."
+            )
+        top, left = self._corner(height - size[0], width - size[1], generator)
+        return clip[:, :, top : top + size[0], left : left + size[1]]
+
+    @abstractmethod
+    def _corner(self, down: int, across: int, generator: Generator | None) -> Size:
+        """Top and left, for a crop that can move so far down and to the right."""
+
+
+class RandomCrop(_Crop):
     """`size` (a side, or height and width) from anywhere.
 
     Args:
@@ -136,29 +169,23 @@ class RandomCrop(Transform):
     """
 
     def __init__(self, size: int | Size, *, released: bool = False) -> None:
-        self.size = _as_pair(size)
+        super().__init__(size)
         self.released = released
 
-    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        down, across = _room(clip, self.size)
+    def _corner(self, down: int, across: int, generator: Generator | None) -> Size:
         if self.released:
-            top, left = (_released_offset(space, self._uniform(generator)) for space in (down, across))
-            return _cut(clip, top, left, self.size)
-        return _cut(clip, self._whole(generator, down), self._whole(generator, across), self.size)
+            return _released_offset(down, self._uniform(generator)), _released_offset(across, self._uniform(generator))
+        return self._whole(generator, down), self._whole(generator, across)
 
 
-class CentreCrop(Transform):
+class CentreCrop(_Crop):
     """`size` from the middle."""
 
-    def __init__(self, size: int | Size) -> None:
-        self.size = _as_pair(size)
-
-    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        down, across = _room(clip, self.size)
-        return _cut(clip, middle(down), middle(across), self.size)
+    def _corner(self, down: int, across: int, generator: Generator | None) -> Size:
+        return middle(down), middle(across)
 
 
-class SideCrop(Transform):
+class SideCrop(_Crop):
     """One of the three crops of the testing protocol: 0 left (or top), 1 centre, 2 right (or bottom).
 
     Along the side with more room; in the middle of the other.
@@ -167,14 +194,13 @@ class SideCrop(Transform):
     def __init__(self, size: int | Size, index: int) -> None:
         if index not in (0, 1, 2):
             raise ValueError(f"there are three crops, 0 to 2; not {index!r}.")
-        self.size = _as_pair(size)
+        super().__init__(size)
         self.index = index
 
-    def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t h w"]:
-        down, across = _room(clip, self.size)
+    def _corner(self, down: int, across: int, generator: Generator | None) -> Size:
         if down > across:
-            return _cut(clip, (0, middle(down), down)[self.index], middle(across), self.size)
-        return _cut(clip, middle(down), (0, middle(across), across)[self.index], self.size)
+            return (0, middle(down), down)[self.index], middle(across)
+        return middle(down), (0, middle(across), across)[self.index]
 
 
 class RandomResizedCrop(Transform):
@@ -208,7 +234,7 @@ class RandomResizedCrop(Transform):
         if self.released:
             draws = iter(lambda: self._uniform(generator), None)
             top, left, size = _released_box((clip.shape[2], clip.shape[3]), self.area, self.ratio, draws, self.TRIES)
-            return _resize_to_floats(_cut(clip, top, left, size), self.size)
+            return _resize_to_floats(clip[:, :, top : top + size[0], left : left + size[1]], self.size)
         size = self.draw((clip.shape[2], clip.shape[3]), generator)
         return resize(RandomCrop(size)(clip, generator), self.size)
 
@@ -260,26 +286,12 @@ def _single(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]  # type: ignore[no-any-return]
 
 
-def _cut(clip: Num[Tensor, "3 t H W"], top: int, left: int, size: Size) -> Num[Tensor, "3 t h w"]:
-    """A view of part of every frame."""
-    return clip[:, :, top : top + size[0], left : left + size[1]]
-
-
-def _room(clip: Num[Tensor, "3 t H W"], size: Size) -> Size:
-    """How far a crop can move down and to the right."""
-    height, width = clip.shape[2:]
-    if height < size[0] or width < size[1]:
-        raise ValueError(
-            f"a crop of {size[0]} × {size[1]} does not fit into frames of {height} × {width}: resize them first."
-        )
-    return height - size[0], width - size[1]
-
-
 def middle(space: int) -> int:
     """Half of it, rounded up as in the published protocol."""
     return (space + 1) // 2
 
 
+@dataclass(eq=False)
 class RandomErasing(Transform):
     """With some probability, fills a rectangle of random position, area and shape with random pixels.
 
@@ -288,16 +300,12 @@ class RandomErasing(Transform):
         ratio: width to height, narrowest and widest.
     """
 
-    def __init__(
-        self,
-        probability: float = 0.25,
-        area: tuple[float, float] = (0.02, 0.33),
-        ratio: tuple[float, float] = (0.3, 3.3),
-    ) -> None:
-        self.probability = probability
-        self.area = area
-        self.ratio = ratio
-        self._rectangle = RandomResizedCrop(1, area, ratio)
+    probability: float = 0.25
+    area: tuple[float, float] = (0.02, 0.33)
+    ratio: tuple[float, float] = (0.3, 3.3)
+
+    def __post_init__(self) -> None:
+        self._rectangle = RandomResizedCrop(1, self.area, self.ratio)
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         if self._uniform(generator) >= self.probability:
@@ -327,11 +335,11 @@ _UNSURE = frozenset({"links"})
 _MIRRORED |= {there: here for here, there in _MIRRORED.items()}
 
 
+@dataclass(eq=False)
 class HorizontalFlip(Transform):
     """Mirrors the clip with some probability. The label stays: only for data whose classes have no sides."""
 
-    def __init__(self, probability: float = 0.5) -> None:
-        self.probability = probability
+    probability: float = 0.5
 
     def __call__(self, clip: Num[Tensor, "3 t H W"], generator: Generator | None = None) -> Num[Tensor, "3 t H W"]:
         return clip.flip(-1) if self._uniform(generator) < self.probability else clip

@@ -6,6 +6,7 @@ to frame. The `released` ones (named as in the release) look at each frame by it
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ _FILL = 0.5
 _PIXELS_AT_ONCE = 1 << 15
 
 
+@dataclass(eq=False)
 class RandAugment(Transform):
     """With some probability, `num_ops` changes one after the other, drawn with replacement.
 
@@ -40,33 +42,27 @@ class RandAugment(Transform):
         channels: the order in which the operations see the channels. It matters for what takes the first one for red.
 
     Example:
+        >>> clip = torch.zeros(3, 16, 32, 40)
         >>> RandAugment.released()(clip, torch.Generator().manual_seed(0)).shape
-        torch.Size([3, 16, 256, 340])
+        torch.Size([3, 16, 32, 40])
     """
 
-    def __init__(
-        self,
-        num_ops: int = 2,
-        magnitude: float = 20.0,
-        spread: float = 0.0,
-        *,
-        probability: float = 1.0,
-        operations: str | Sequence[str] = "standard",
-        same_sign: bool = False,
-        channels: Literal["RGB", "BGR"] = "RGB",
-    ) -> None:
-        if num_ops < 0 or not 0 <= magnitude <= STRONGEST or spread < 0 or not 0 <= probability <= 1:
+    num_ops: int = 2
+    magnitude: float = 20.0
+    spread: float = 0.0
+    _: KW_ONLY
+    probability: float = 1.0
+    operations: str | Sequence[str] = "standard"
+    same_sign: bool = False
+    channels: Literal["RGB", "BGR"] = "RGB"
+
+    def __post_init__(self) -> None:
+        of_range = 0 <= self.magnitude <= STRONGEST and 0 <= self.probability <= 1
+        if self.num_ops < 0 or self.spread < 0 or not of_range:
             raise ValueError(
                 f"num_ops is 0 or more, magnitude 0 to {STRONGEST:.0f}, spread not negative, probability 0 to 1."
             )
-        self.num_ops = num_ops
-        self.magnitude = magnitude
-        self.spread = spread
-        self.probability = probability
-        self.operations = operations
-        self.same_sign = same_sign
-        self.channels = channels
-        self._names = operation_names(operations)
+        self._names = operation_names(self.operations)
         self._interpolates = any(name in RELEASED for name in self._names)
 
     @classmethod
