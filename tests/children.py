@@ -46,7 +46,7 @@ class Running:
             _run_code, code, argv, dict(os.environ if env is None else env), str(cwd or Path.cwd()), streams
         )
 
-    def wait(self, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+    def wait(self, seconds: float = 1800) -> subprocess.CompletedProcess[str]:
         """Its exit code and output; killed, with exit code -9, if it does not end in time."""
         self.process.join(seconds)
         if self.process.exitcode is None:

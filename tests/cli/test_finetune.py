@@ -112,7 +112,7 @@ def test_videos_that_are_not_there(videos: Path, tmp_path: Path) -> None:
 
 def test_wrong_options(videos: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["finetune", str(tmp_path / "none")]).exit_code == 2
-    with pytest.raises(MotionformerError, match=r"model\.train .tail. must be all, head, last:N, lora:RANK"):
+    with pytest.raises(MotionformerError, match=r"model\.train .tail. must be all, head, last:N, adapter, lora:RANK"):
         CliRunner().invoke(app, ["finetune", str(videos), "--train", "tail"], catch_exceptions=False)
     with pytest.raises(MotionformerError, match="lrr"):
         CliRunner().invoke(app, ["finetune", str(videos), "optimiser.lrr=1"], catch_exceptions=False)

@@ -135,7 +135,7 @@ def test_too_little_memory_says_what_to_do() -> None:
         def forward(self, clip: torch.Tensor) -> Any:
             raise torch.OutOfMemoryError
 
-    with pytest.raises(EvaluationError, match="6 clips do not fit into the memory of cpu; use a smaller batch"):
+    with pytest.raises(EvaluationError, match="a batch of 6 clips does not fit into the memory of cpu; use a smaller"):
         evaluate(Large(), Numbers(), batch_size=6)
 
 

@@ -188,7 +188,7 @@ def test_newly_initialised_layers_are_trained_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("train", ["lora", "lora:0", "lora:-1", "lora:x", "lora:4:", "lora:4:qkv,", "lora:²"])
 def test_a_rank_and_names_are_needed(base: Path, train: str) -> None:
-    with pytest.raises(RecipeError, match=r"model\.train \(.*\) must be all, head, last:N, lora:RANK"):
+    with pytest.raises(RecipeError, match=r"model\.train \(.*\) must be all, head, last:N, adapter, lora:RANK"):
         recipe_of(base, train)
 
 

@@ -31,7 +31,7 @@ Exit code: 0, also when videos could not be read (they are listed, and counted a
 
     motionformer evaluate runs/gestures/model runs/gestures/val.csv --views 3 --json
 
-    motionformer evaluate runs/tiny/model motion:easy
+    motionformer evaluate runs/tiny/model motion:easy --reversed --reverse-of left=right --reverse-of up=down
 
     motionformer evaluate motion/easy                          # the run of this recipe, on its own test data
 """
@@ -60,6 +60,13 @@ def evaluate(
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Score also videos that the model was trained on.")
     ] = False,
+    backwards: Annotated[
+        bool, typer.Option("--reversed", help="Score every clip backwards too: does the order of frames matter?")
+    ] = False,
+    reverse_of: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A=B", help="With --reversed: classes that are each other's reverse; repeatable."),
+    ] = None,
     show: Annotated[int, typer.Option(min=0, help="Classes and failed videos to print.")] = 10,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -69,10 +76,13 @@ def evaluate(
     from motionformer.distributed import current_rank
     from motionformer.inference.classes import order_note
     from motionformer.inference.evaluation import load_labelled, open_for
+    from motionformer.inference.reversal import parse_pairs
     from motionformer.logging import logger, show_messages
 
     if pictures and output is None:
         raise typer.BadParameter("pictures are written into --output: give a folder.", param_hint="--pictures")
+    if reverse_of and not backwards:
+        raise typer.BadParameter("it is for reversed clips: add --reversed.", param_hint="--reverse-of")
     if data is None:
         run = _find_run(model)
         model, data = run["model"], run["data"]
@@ -107,8 +117,23 @@ def evaluate(
             output=output,
             allow_overlap=allow_overlap,
         )
+        turned = None
+        if backwards:
+            turned = inference.evaluate(
+                loaded,
+                inference.ReversedVideos(source, parse_pairs(reverse_of or [])),
+                name=model,
+                device=where,
+                precision=precision,
+                batch_size=batch_size,
+                num_workers=num_workers,
+                output=None if output is None else output / "reversed",
+                allow_overlap=True,  # asked of the clips themselves
+            )
     if current_rank().is_zero:
-        summary = inference.summarise(results) if output is None else inference.write_reports(results, output)
+        summary = (
+            inference.summarise(results, turned) if output is None else inference.write_reports(results, output, turned)
+        )
         if challenge is not None:
             inference.write_challenge(results, challenge)
         if pictures and output is not None:

@@ -31,6 +31,8 @@ key of the recipe.
 
     motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train lora:8
 
+    motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train adapter
+
     motionformer finetune train.csv --init-from k400_motionformer_224_16x4 --train head --epochs 10 optimiser.lr=1e-3
 
     motionformer finetune videos/ --attention joint --seed 1 --output runs/joint-1 --plan
@@ -46,7 +48,7 @@ def finetune(
     train: Annotated[
         str,
         typer.Option(
-            help="Trainable parameters: all, head, last:N blocks, lora:RANK adapters.", show_default="see --plan"
+            help="Trainable parameters: all, head, last:N blocks, lora:RANK, adapter.", show_default="see --plan"
         ),
     ] = "",
     attention: Attention = None,
@@ -128,6 +130,7 @@ def finetune(
 
 def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     from motionformer.logging import show_count
+    from motionformer.models.adapter import describe_adapters
     from motionformer.training.model import build_config
 
     recipe = planned.recipe
@@ -146,6 +149,7 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
         ("clip", f"{show_count(spec.frames, 'frame')} {how}, {spec.height} × {spec.width} px"),
         ("mirrored", planned.mirrored),
         ("model", f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}"),
+        *([("adapters", describe_adapters(config))] if config.adapter.attention else []),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),
         ("trainable", recipe.model.train),

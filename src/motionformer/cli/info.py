@@ -63,6 +63,7 @@ def info(
         return
     from dataclasses import replace
 
+    from motionformer.models.adapter import describe_adapters
     from motionformer.models.costs import measure, released_parameters
     from motionformer.models.variants import adapt_config
 
@@ -87,6 +88,7 @@ def info(
         "model": model,
         "attention": config.attention,
         "kernel": config.kernel.kind,
+        "adapters": describe_adapters(config) if config.adapter.attention else None,
         "input": {"frames": config.input.frames, "height": config.input.height, "width": config.input.width},
         "protocol": config.input.protocol,
         "grid": list(config.grid),
@@ -143,6 +145,7 @@ def _print_report(report: dict[str, Any]) -> None:
     stated = "not stated" if report["gmacs_paper"] is None else f"{report['gmacs_paper']:.2f} G"
     facts = [
         ("attention", f"{report['attention']}, {report['kernel']}"),
+        *([("adapters", report["adapters"])] if report["adapters"] else []),
         ("clip", f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}"),
         ("sampling", _SAMPLING[report["protocol"]]),
         ("tokens", f"{report['tokens']:,} ({show_count(grid[0], 'frame')} of {grid[1]} × {grid[2]}, and prefix)"),

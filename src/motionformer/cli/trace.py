@@ -42,7 +42,7 @@ def trace(
     frame: Annotated[
         int | None, typer.Option(help="Frame of the video that the point is in.", show_default="middle of the clip")
     ] = None,
-    layer: Annotated[str, typer.Option(help="last, all, mean, or a number from 0.")] = "last",
+    layer: Annotated[str, typer.Option(help="last, all, mean, a number from 0, or adapter:N.")] = "last",
     head: Annotated[str, typer.Option(help="mean, all, or a number from 0.")] = "mean",
     what: Annotated[
         Literal["trajectory", "class-token", "rollout", "gradcam"], typer.Option(help="What to show.")

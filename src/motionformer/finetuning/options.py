@@ -16,7 +16,8 @@ import torch
 
 from motionformer.attention import SCHEMES
 from motionformer.data.record import Missing
-from motionformer.models.config import ModelConfig, ReadoutKind, ScoringKind
+from motionformer.errors import RecipeError
+from motionformer.models.config import AdapterConfig, ModelConfig, ReadoutKind, ScoringKind
 from motionformer.models.variants import VARIANTS
 from motionformer.training.model import FROM_DATA
 from motionformer.training.recipe import Recipe, make_recipe
@@ -122,6 +123,8 @@ def finetune_recipe(
         config = replace(config, attention=options.attention)
     if options.readout is not None:
         config = replace(config, readout=options.readout)
+    if options.train.partition(":")[0] == "adapter":
+        config = replace(config, adapter=_parse_adapter(options.train, config))
     config = replace(config, input=replace(config.input, protocol="uniform"))  # a new model, with any initial weights
     folder = Path(options.output or f"runs/{options.name}")
     recipe = make_recipe(
@@ -211,13 +214,26 @@ def _defaults(options: FinetuneOptions, hardware: Hardware, config: ModelConfig)
         made = _Defaults(train, 100 if hardware.has_gpu else 40, 1e-3, 3.0)
     elif train == "head":
         made = _Defaults(train, 20, 1e-3, 1.0)
-    elif train.startswith("lora"):
-        made = _Defaults(train, 8, 1e-3, 1.0)
+    elif train.startswith(("lora", "adapter")):
+        made = _Defaults("adapter" if train.startswith("adapter") else train, 8, 1e-3, 1.0)
     elif train == "all":
         made = _Defaults(train, 20, 1e-4, 1.0)
     else:
         made = _Defaults(train, 8, 3e-4, 1.0, new_rate=4.0)  # else a new head is slow
     return made
+
+
+def _parse_adapter(train: str, config: ModelConfig) -> AdapterConfig:
+    """`adapter`, `adapter:SCHEME` or `adapter:SCHEME:EVERY`; without a scheme those that the weights have, if any."""
+    _, _, words = train.partition(":")
+    scheme, _, every = words.partition(":")
+    if every and not (every.isascii() and every.isdigit() and 1 <= int(every) <= config.depth):
+        raise RecipeError(f"--train {train}: adapters are behind every N-th block, N from 1 to {config.depth}.")
+    if not scheme and config.adapter.attention:
+        return config.adapter
+    scheme = scheme or "trajectory"
+    SCHEMES[scheme]  # unknown names raise
+    return AdapterConfig(scheme, every=int(every) if every else min(AdapterConfig.every, config.depth))
 
 
 def _batch_and_epochs(options: FinetuneOptions, epochs: int, num_train: int) -> tuple[int, int]:

@@ -140,7 +140,8 @@ def finetune(
         folder: class folders, a folder with `train/` and `val/` of them, or a csv of `path,label` or `path,labels`.
         output: run folder [default: `runs/NAME`].
         init_from: initial weights: a released name, a model folder, image weights [default: random].
-        train: trainable parameters: `all`, `head`, `last:N` blocks, or `lora:RANK` adapters (extra `[peft]`).
+        train: trainable parameters: `all`, `head`, `last:N` blocks, `lora:RANK` adapters (extra `[peft]`), or
+            `adapter`, `adapter:joint`, `adapter:divided`: attention adapters between frozen blocks.
         attention: a registered attention scheme [default: `trajectory`, or that of the weights].
         readout: input of the head: `class` (class token), or `motion` (motion moments beside it).
         frames: frames per clip.

@@ -14,6 +14,7 @@ from motionformer.inference.report import (
     write_reports,
 )
 from motionformer.inference.results import ClassScore, Header, Prediction, Results
+from motionformer.inference.reversal import ReversedVideos, compare_reversed
 from motionformer.inference.scorer import Scoring, Sigmoid, Softmax, average_views
 from motionformer.inference.timeline import Segment, Timeline
 from motionformer.inference.views import Entry, FileVideos, MotionVideos, VideoSource, open_source
@@ -31,6 +32,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "Results",
+    "ReversedVideos",
     "Scoring",
     "Segment",
     "Sigmoid",
@@ -40,6 +42,7 @@ __all__ = [
     "average_views",
     "challenge_submission",
     "compare",
+    "compare_reversed",
     "confusion",
     "evaluate",
     "find_inputs",

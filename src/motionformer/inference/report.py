@@ -19,6 +19,7 @@ from rich.table import Table
 from motionformer.errors import EvaluationError
 from motionformer.inference import metrics
 from motionformer.inference.results import Results, read_notes, summarise_reads
+from motionformer.inference.reversal import compare_reversed, describe_reversed
 from motionformer.inference.scorer import SINGLE
 from motionformer.logging import show_count
 from motionformer.runs import write_atomically, write_csv
@@ -27,15 +28,17 @@ _NAMES = {"top1": "top-1", "top5": "top-5", "mean_class": "mean of classes", "ma
 _Mask = Bool[np.ndarray, " n"]
 
 
-def summarise(results: Results) -> dict[str, Any]:
+def summarise(results: Results, backwards: Results | None = None) -> dict[str, Any]:
     """The metrics of an evaluation, in plain values, for JSON, tables and pictures alike.
 
     Args:
         results: of `evaluate`, or read by `Results.load`.
+        backwards: of the same videos reversed (`ReversedVideos`).
 
     Returns:
         What was evaluated, and by task `all` and `readable` (`top1`, `top5`, `mean_class`; `map` for any number of
-        classes per video), their `intervals`, `calibration`, `top1_by_views`, and the `classes`.
+        classes per video), their `intervals`, `calibration`, `top1_by_views`, and the `classes`; with `backwards` also
+        `reversed` (`compare_reversed`).
 
     Example:
         ```python
@@ -67,6 +70,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "failures": [
             {"id": results.ids[i], "path": results.paths[i], "reason": why} for i, why in results.failures.items()
         ],
+        **({} if backwards is None else {"reversed": compare_reversed(results, backwards)}),
     }
 
 
@@ -112,6 +116,8 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
             _print(console, f"{prefix}expected calibration error: {_percent(found['calibration']['error'])}")
         if show and "classes" in found and summary["labelled"]:
             console.print(_worst(found["classes"], f"{prefix}lowest classes", show))
+    for line in describe_reversed(summary["reversed"], show) if "reversed" in summary else []:
+        _print(console, line)
     for note in read_notes(summary["read"]):
         _print(console, f"note: {note}", style="yellow")
     for one in summary["damaged"][:show]:
@@ -126,17 +132,18 @@ def print_summary(summary: dict[str, Any], console: Console, *, show: int = 10, 
         _print(console, f"  … and {len(failures) - most} more")
 
 
-def write_reports(results: Results, folder: Path) -> dict[str, Any]:
+def write_reports(results: Results, folder: Path, backwards: Results | None = None) -> dict[str, Any]:
     """Write `summary.json`, and for every task `classes.csv` and `confusion.csv`.
 
     Args:
         results: of an evaluation.
         folder: an existing folder.
+        backwards: of the same videos reversed (`ReversedVideos`).
 
     Returns:
         The summary, as of `summarise`.
     """
-    summary = summarise(results)
+    summary = summarise(results, backwards)
     text = json.dumps(summary, indent=1, allow_nan=False)  # no other program reads NaN
     write_atomically(folder / "summary.json", text)
     for task, names in results.header.class_names.items():

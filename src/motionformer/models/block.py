@@ -12,7 +12,7 @@ _ROUNDING = 1e-6
 
 
 class Block(nn.Module):
-    """`x + attention(norm1 x)`, then `x + mlp(norm2 x)`."""
+    """`x + attention(norm1 x)`, then `x + mlp(norm2 x)`, then the adapter, where there is one."""
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Block(nn.Module):
         self.mlp = MLP(dim, int(dim * mlp_ratio + _ROUNDING), dropout, activation)
         self.drop_path = StochasticDepth(drop_path)
         self.dropout = nn.Dropout(dropout)
+        self.adapter: nn.Module | None = None
 
     def forward(
         self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
@@ -39,7 +40,8 @@ class Block(nn.Module):
         """The mask, True for real tokens, covers prefix tokens too. An attention without masks works without one."""
         masks = {} if key_mask is None else {"key_mask": key_mask}
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
-        return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+        x = x + self.drop_path(self.mlp(self.norm2(x)))
+        return x if self.adapter is None else self.adapter(x, frames, **masks)
 
 
 class DividedBlock(nn.Module):
@@ -71,6 +73,7 @@ class DividedBlock(nn.Module):
         self.drop_path = StochasticDepth(drop_path)
         self.drop_path_time = drop_path_time
         self.dropout = nn.Dropout(dropout)
+        self.adapter: nn.Module | None = None
 
     def forward(
         self, x: Float[Tensor, "b n c"], frames: int, key_mask: Bool[Tensor, "b n"] | None = None
@@ -80,7 +83,8 @@ class DividedBlock(nn.Module):
         along_time = self.dropout(self.time_attn(self.norm_time(x), frames, **masks))
         x = x + (self.drop_path(along_time) if self.drop_path_time else along_time)
         x = x + self.drop_path(self.dropout(self.attn(self.norm1(x), frames, **masks)))
-        return x + self.drop_path(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+        x = x + self.drop_path(self.mlp(self.norm2(x)))
+        return x if self.adapter is None else self.adapter(x, frames, **masks)
 
 
 class MLP(nn.Module):

@@ -61,6 +61,28 @@ class KernelConfig:
 
 
 @dataclass(frozen=True)
+class AdapterConfig:
+    """Attention adapters behind every k-th block, which a frozen model is trained with (`AttentionAdapter`).
+
+    Args:
+        attention: the attention scheme inside, a registered name; empty for no adapters.
+        every: behind every how many blocks; the last block always has one.
+        width: channels inside [default: a quarter of the model's].
+        num_heads: heads inside [default: of 32 channels each].
+
+    Example:
+        >>> model = create_model("joint-tiny", adapter=AdapterConfig("trajectory", every=2))
+        >>> sum(block.adapter is not None for block in model.blocks)
+        2
+    """
+
+    attention: str = ""
+    every: int = 3
+    width: int = 0
+    num_heads: int = 0
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Everything a `Motionformer` is built from.
 
@@ -80,6 +102,7 @@ class ModelConfig:
         kernel: the attention kernel.
         time: trajectory attention: attention along a trajectory, or its average.
         project_values: trajectory attention: whether values are projected along time.
+        adapter: attention adapters between the blocks.
         positions: separate spatial and temporal position embeddings, or a joint one.
         position_grid: rows and columns of the stored position embedding, where they differ from the input's
             (embeddings are interpolated to the clip).
@@ -127,6 +150,7 @@ class ModelConfig:
     kernel: KernelConfig = field(default_factory=KernelConfig)
     time: Literal["attention", "average"] = "attention"
     project_values: bool = True
+    adapter: AdapterConfig = field(default_factory=AdapterConfig)
 
     positions: PositionKind = "separate"
     position_grid: tuple[int, int] | None = None
@@ -187,11 +211,13 @@ class ModelConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; empty options are left out."""
+        """Plain values; empty options and adapters that there are not are left out."""
         values = asdict(self)
         for group, key in ((values, "attention_options"), (values["kernel"], "options")):
             if not group[key]:
                 del group[key]
+        if not self.adapter.attention:
+            del values["adapter"]
         return values
 
     @classmethod

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from motionformer.errors import MotionformerError
+from motionformer.models.adapter import AttentionAdapter, adapted_blocks
 from motionformer.models.block import MLP, StochasticDepth
 from motionformer.models.config import ModelConfig
 from motionformer.models.head import READOUTS, FrameReadout
@@ -107,11 +108,13 @@ def paper_macs(config: ModelConfig) -> float:
     embed = n * 3 * config.tubelet * config.patch**2 * c
     with torch.device("meta"):
         parts = list(build_block(config, 0.0).children())
+        adapters = [AttentionAdapter(config) for _ in adapted_blocks(config)]
     try:
         block = sum(_part(part, f, s, config) for part in parts) + _as_printed(config, n, f)
+        added = sum(adapter.macs(f, s, config.num_prefix_tokens) for adapter in adapters)
     except NotImplementedError as error:
         raise MotionformerError(f"the cost of attention {config.attention!r} is not known: {error}") from error
-    return embed + config.depth * block + _norm(tokens, c) + _readout(config) + _head(config)
+    return embed + config.depth * block + added + _norm(tokens, c) + _readout(config) + _head(config)
 
 
 def released_parameters(config: ModelConfig) -> dict[str, int]:

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from motionformer.attention import SCHEMES
 from motionformer.deprecation import warn_deprecated
+from motionformer.models.adapter import AttentionAdapter, adapted_blocks, describe_adapters
 from motionformer.models.block import Block, DividedBlock
 from motionformer.models.config import ModelConfig, PositionKind
 from motionformer.models.head import build_head, build_readout
@@ -63,6 +64,8 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         self.positions = _build_positions(config)
         rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
+        for number in adapted_blocks(config):
+            self.blocks[number].adapter = AttentionAdapter(config)
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
         self.readout = build_readout(config)
         self.head = build_head(config)
@@ -229,6 +232,9 @@ def _initialise(model: Motionformer) -> None:
     """Truncated normal weights, zero biases; the temporal position embedding of separate positions stays at zero."""
     model.apply(_initialise_layer)
     tables: dict[str, Any] = dict(model.positions.named_parameters())
+    for module in model.modules():
+        if isinstance(module, AttentionAdapter):
+            module.initialise()
     for table in (model.prefix, *(tables[name] for name in ("prefix", "space", "table") if name in tables)):
         nn.init.trunc_normal_(table, std=0.02)
 
@@ -283,6 +289,7 @@ def _write_card(config: ModelConfig) -> str:
     rows = {
         "attention": f"{config.attention}, {config.kernel.kind}",
         "size": f"width {config.dim}, {config.depth} layers, {config.num_heads} heads",
+        **({"adapters": describe_adapters(config)} if config.adapter.attention else {}),
         "clip": f"{spec.frames} frames {picked}, {spec.height} × {spec.width} pixels, {spec.channels}",
         "sampling": f"{spec.protocol} protocol",
         "classes": _classes(config),

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from motionformer.deprecation import rename_deprecated
 from motionformer.errors import UnknownModelError
-from motionformer.models.config import RENAMED, InputSpec, KernelConfig, ModelConfig, SamplingProtocol
+from motionformer.models.config import RENAMED, AdapterConfig, InputSpec, KernelConfig, ModelConfig, SamplingProtocol
 from motionformer.models.motionformer import Motionformer
 
 _BASE = ModelConfig()
@@ -78,7 +78,7 @@ def create_model(
         num_classes: a number, 0 for features only, or several heads by name [default: the variant's].
         frames: frames per clip [default: the variant's].
         size: height and width of a clip, or one number for both [default: the variant's].
-        overrides: any other field of `ModelConfig`; `kernel` may be the name of a kernel.
+        overrides: any other field of `ModelConfig`; `kernel` may be the name of a kernel, `adapter` that of a scheme.
 
     Returns:
         The model, in training mode.
@@ -165,6 +165,8 @@ def adapt_config(
         overrides["kernel"] = replace(config.kernel, kind=overrides["kernel"])
     elif isinstance(overrides.get("kernel"), Mapping):
         overrides["kernel"] = KernelConfig.from_dict(overrides["kernel"])
+    if isinstance(overrides.get("adapter"), str):
+        overrides["adapter"] = AdapterConfig(overrides["adapter"])
     spec = overrides.get("input", config.input)
     if frames is not None:
         spec = replace(spec, frames=frames)

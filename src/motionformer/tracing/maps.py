@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from motionformer.attention import SCHEMES, AttentionKernel, AttentionScheme, LayerRecord, record_attention
 from motionformer.errors import TraceError
-from motionformer.models import ModelConfig, Motionformer
+from motionformer.models import AttentionAdapter, ModelConfig, Motionformer
+from motionformer.models.adapter import adapted_blocks, adapter_width
 
 Which = int | str
 """A layer, head or class, by number or by name (`last`, `all`, `mean`; the name of a class)."""
@@ -116,9 +117,10 @@ KINDS: dict[str, _Kind] = {
 
 
 def _attention(model: Motionformer, question: Question, token: int) -> list[Shown]:
-    layers = _choose_layers(question.layer, model.config.depth)
-    heads = _choose_heads(question.head, model.config.num_heads)
-    rows = torch.stack([layer.row(token) for _, layer in walk_layers(model, question.clip, layers.numbers)])
+    layers = _choose_attention(question.layer, model.config)
+    heads = _choose_heads(question.head, layers.num_heads or model.config.num_heads)
+    walked = walk_layers(model, question.clip, layers.numbers)
+    rows = torch.stack([layer.adapter_row(token) if layers.num_heads else layer.row(token) for _, layer in walked])
     return [(layer, head, _split(model, question, row)) for layer, head, row in _pick_all(rows, layers, heads)]
 
 
@@ -141,14 +143,32 @@ class _Choice:
 
     numbers: tuple[int, ...]
     is_mean: bool
+    num_heads: int = 0
+    """Of the adapters, where it is a choice of those behind the blocks."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("mean",) if self.is_mean else tuple(map(str, self.numbers))
+        if self.is_mean:
+            return ("mean",)
+        return tuple(f"adapter:{number}" if self.num_heads else str(number) for number in self.numbers)
 
     def pick(self, rows: Float[Tensor, "k ..."]) -> list[Float[Tensor, "..."]]:
         """What is shown of the rows of `numbers`."""
         return [rows.mean(dim=0)] if self.is_mean else list(rows)
+
+
+def _choose_attention(which: Which, config: ModelConfig) -> _Choice:
+    """Blocks, or `adapter` (the last one) and `adapter:N` (that behind block N)."""
+    what, _, number = str(which).partition(":")
+    if what != "adapter":
+        return _choose_layers(which, config.depth)
+    there = adapted_blocks(config)
+    if not there:
+        raise TraceError(f"layer {which}: the model has no adapters; `finetune --train adapter` makes one that has.")
+    if number not in ("", *map(str, there)):
+        known = ", ".join(f"adapter:{block}" for block in there)
+        raise TraceError(f"layer {which}: there is no adapter behind block {number!r}; there are {known}.")
+    return _Choice((int(number) if number else there[-1],), False, adapter_width(config)[1])
 
 
 def _choose_layers(which: Which, depth: int) -> _Choice:
@@ -281,6 +301,15 @@ class _LayerAttention:
 
     steps: list[Float[Tensor, "h n n"]]
     """The weights of each step, in order."""
+    adapter: Float[Tensor, "k n n"] | None = None
+    """Of the adapter behind it."""
+    gate: float = 0.0
+    """Mean size of the gate that lets the adapter through."""
+
+    def adapter_row(self, token: int) -> Float[Tensor, "k n"]:
+        """The weights of `token` in the adapter."""
+        assert self.adapter is not None, "chosen among the blocks that have one"
+        return self.adapter[:, token]
 
     def row(self, token: int) -> Float[Tensor, "h n"]:
         """The weights of `token` over all tokens, all steps composed.
@@ -316,7 +345,13 @@ def walk_layers(
                 x = block(x, frames)
         if number in wanted:
             layers = [(name, layer) for name, layer in block.named_children() if isinstance(layer, AttentionScheme)]
-            yield number, _LayerAttention([layer.attention_map(records[name]) for name, layer in layers])
+            steps = [layer.attention_map(records[name]) for name, layer in layers]
+            adapter = getattr(block, "adapter", None)
+            if not isinstance(adapter, AttentionAdapter):
+                yield number, _LayerAttention(steps)
+            else:
+                added = adapter.attn.attention_map(records["adapter.attn"])
+                yield number, _LayerAttention(steps, added, float(adapter.gate.detach().abs().mean()))
 
 
 def _run_recorded(
@@ -336,7 +371,8 @@ def _rollout_rows(
 
     Every step of every layer is `(1 + A) / 2`, the mean of its heads beside the residual, and steps are multiplied.
     Correct for every scheme because a layer states its steps: trajectory attention has one (time × space, summed over
-    frames), divided attention two with a residual each.
+    frames), divided attention two with a residual each. An adapter is one more step, whose attention counts by the mean
+    size g of its gate: `(1 + g A) / (1 + g)`.
     """
     reached: Tensor | None = None
     rows = []
@@ -344,15 +380,20 @@ def _rollout_rows(
         for weights in layer.steps:
             step = _with_residual(weights.mean(dim=0))
             reached = step if reached is None else step @ reached
+        if layer.adapter is not None:
+            assert reached is not None
+            reached = _with_residual(layer.adapter.mean(dim=0), layer.gate) @ reached
         if number in upto:
             assert reached is not None
             rows.append(reached[token].clone())
     return rows
 
 
-def _with_residual(weights: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """Half attention, half the token itself. Rows of approximate attention are first normalised to one, without their
-    negative weights."""
+def _with_residual(weights: Float[Tensor, "n n"], gate: float = 1.0) -> Float[Tensor, "n n"]:
+    """Half attention, half the token itself; with another gate, as much attention as it lets through.
+
+    Rows of approximate attention are first normalised to one, without their negative weights.
+    """
     positive = weights.clamp(min=0.0)
     positive = positive / positive.sum(dim=1, keepdim=True)
-    return (positive + torch.eye(len(weights), dtype=weights.dtype, device=weights.device)) / 2
+    return (gate * positive + torch.eye(len(weights), dtype=weights.dtype, device=weights.device)) / (1 + gate)

@@ -59,7 +59,8 @@ def trace(
             trajectory on a motion clip: the disc].
         frame: the frame that the point lies in, an index into the video or into the frames in memory [default: the
             middle of the clip].
-        layer: `last`, `all` (one track per layer), `mean`, or a number from 0.
+        layer: `last`, `all` (one track per layer), `mean`, a number from 0; `adapter` is the attention of the last
+            adapter, `adapter:N` of that behind block N.
         head: `mean`, `all` (one track per head), or a number from 0.
         what: `trajectory` (attention of the patch at the point), `class-token`, `rollout` or `gradcam`.
         label: the class that `gradcam` explains, by name or number [default: the predicted one].

@@ -12,6 +12,7 @@ import torch
 from motionformer.data.record import ClassNames
 from motionformer.errors import RecipeError
 from motionformer.logging import show_count
+from motionformer.models.adapter import AttentionAdapter
 from motionformer.models.config import ModelConfig, ScoringKind
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import model_config
@@ -66,11 +67,12 @@ def build_model(recipe: Recipe, config: ModelConfig) -> tuple[Motionformer, froz
 
 
 def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
-    """Leave only the parameters of `train` trainable: `all`, `head`, `last:N` blocks with the final norm and head, or
-    `lora:RANK` adapters, which are added here, and the head.
+    """Leave only the parameters of `train` trainable: `all`, `head`, `last:N` blocks with the final norm and head,
+    `lora:RANK` adapters, which are added here, or `adapter`, those of the model, with the head.
 
     Newly initialised parameters are always trainable. Otherwise a video model made from an image model would keep a
-    temporal position embedding of zeros, and could not tell the order of its frames.
+    temporal position embedding of zeros, and could not tell the order of its frames. Attention adapters tell frames
+    apart by themselves: with them it stays zero, and no gradient has to reach the first tokens.
     """
     what, _, count = train.partition(":")
     if what == "all":
@@ -83,6 +85,12 @@ def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     if lora := LoraSpec.parse(train):
         attach_lora(model, lora, new)
     trainable = [*blocks[len(blocks) - last :], model.norm, model.head] if what == "last" else [model.head]
+    if what == "adapter":
+        adapters = [module for module in model.modules() if isinstance(module, AttentionAdapter)]
+        if not adapters:
+            raise RecipeError("model.train=adapter: the model has no adapters; set model.changes.adapter.attention.")
+        trainable += adapters
+        new = set(new) - {"positions.time"}
     for module in trainable:
         module.requires_grad_(True)
     named = dict(model.named_parameters())

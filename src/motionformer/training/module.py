@@ -111,9 +111,9 @@ class TrainingModule(LightningModule):
         return max(self.history, key=lambda entry: (entry[self.objective.best], -entry["loss"]), default=None)
 
     @property
-    def trainable(self) -> list[str]:
-        """Names of the trainable parameters."""
-        return [name for name, weight in self.model.named_parameters() if weight.requires_grad]
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The trainable parameters by name."""
+        return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
 
     def configure_optimizers(self) -> Any:
         part, lr = self.recipe.optimiser, self.plan.lr

@@ -31,8 +31,9 @@ class ModelPart:
     """A named variant, changes to any field of `ModelConfig` (`input` too), initial weights, trainable parameters.
 
     `init_from` is empty for random weights, else what `load_model` takes, or a file of image weights. `train` selects
-    the trainable parameters: `all`, `head`, `last:N` (the last N blocks, final norm and head), or `lora:RANK` (adapters
-    of this rank on the layers `qkv` and `proj` of every block, and the head; `lora:RANK:fc1,fc2` names other layers).
+    the trainable parameters: `all`, `head`, `last:N` (the last N blocks, final norm and head), `lora:RANK` (adapters of
+    this rank on the layers `qkv` and `proj` of every block, and the head; `lora:RANK:fc1,fc2` names other layers), or
+    `adapter` (the attention adapters of `changes.adapter`, and the head).
     """
 
     variant: str = "motionformer-base"
@@ -316,15 +317,15 @@ def _check(recipe: Recipe) -> None:
         ("seed", "at least 0", recipe.seed >= 0),
         (
             "model.train",
-            "all, head, last:N, lora:RANK or lora:RANK:LAYER,LAYER with a rank of at least 1",
-            recipe.model.train in ("all", "head")
+            "all, head, last:N, adapter, lora:RANK or lora:RANK:LAYER,LAYER with a rank of at least 1",
+            recipe.model.train in ("all", "head", "adapter")
             or (part == "last" and blocks.isdigit())
             or LoraSpec.parse(recipe.model.train) is not None,
         ),
         (
             "model.init_from",
             f"given with model.train={recipe.model.train}: its frozen weights would be random ones",
-            bool(recipe.model.init_from) or part != "lora",
+            bool(recipe.model.init_from) or part not in ("lora", "adapter"),
         ),
         ("schedule.kind", "step or cosine", schedule.kind in ("step", "cosine")),
         ("schedule.warmup", "shorter than the run", 0 <= schedule.warmup < recipe.epochs),

@@ -10,7 +10,7 @@ runs/NAME/card.json, .md  the run card, written last
 
 import shutil
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -261,7 +261,7 @@ def _finish(
     card = {
         "recipe": recipe.to_dict(),
         "plan": prepared.plan.to_dict(),
-        "model": describe_model(prepared.config),
+        "model": {**describe_model(prepared.config), "trainable": sum(p.numel() for p in module.trainable.values())},
         "data": module.data,
         "results": {
             "last": module.history[-1],
@@ -350,7 +350,7 @@ def _save_model(model: Motionformer, folder: Path) -> None:
 
 
 def _save_lora(
-    recipe: Recipe, model: Motionformer, state: dict[str, Tensor], lora: LoraSpec, trainable: list[str]
+    recipe: Recipe, model: Motionformer, state: dict[str, Tensor], lora: LoraSpec, trainable: Iterable[str]
 ) -> dict[str, Any]:
     """Save the adapters beside the model, and merge them into it: the saved model needs no peft."""
     folder = recipe.folder / "lora"

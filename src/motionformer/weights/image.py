@@ -27,7 +27,7 @@ from motionformer.weights.load import CONFIG, fetch_from_hub, is_hub_name
 
 Inflation = Literal["central", "average"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_NEW = (".time_attn.", ".norm_time.", "positions.time", "head.")
+_NEW = (".adapter.", ".time_attn.", ".norm_time.", "positions.time", "head.")
 """Newly initialised, as is all that a scheme has beside the projections `qkv` and `proj`."""
 _SCHEMES_OWN = re.compile(r"blocks\.\d+\.attn\.(?!qkv\.|proj\.)")
 

@@ -46,6 +46,6 @@ def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
         report.dropped[name] = "the model has another head"
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
-    fit_tensors(model, tensors, table, report, may_reset=("head.", ".kernel.projection"))
+    fit_tensors(model, tensors, table, report, may_reset=("head.", ".adapter.", ".kernel.projection"))
     model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(init_from),))
     return report
