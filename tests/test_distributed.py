@@ -38,7 +38,7 @@ def test_a_process_alone() -> None:
 
 def test_torchrun_inside_slurm_is_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     set_all(monkeypatch, SLURM_STEP_NUM_TASKS=2, SLURM_PROCID=0, TORCHELASTIC_RUN_ID="x")
-    set_all(monkeypatch, RANK=5, LOCAL_RANK=1, WORLD_SIZE=8, LOCAL_WORLD_SIZE=4)
+    set_all(monkeypatch, RANK=5, LOCAL_RANK=1, WORLD_SIZE=8, LOCAL_WORLD_SIZE=4, MASTER_PORT=1)
     launcher = Launcher.find()
     assert launcher is not None
     assert (launcher.name, launcher.rank, launcher.num_nodes, launcher.processes_per_node) == ("torchrun", 5, 2, 4)

@@ -58,18 +58,20 @@ class Launcher:
     def find(cls) -> "Launcher | None":
         """What the launcher's environment variables tell of this process; None where a person started it alone.
 
-        torchrun is asked first: it may run inside a SLURM job. Of SLURM only the variables of a step count, which srun
-        sets: also in `salloc` and in a batch script, where a command without srun is one process.
+        torchrun, and others that set the same variables, are asked first: they may run inside a SLURM job. Of SLURM
+        only the variables of a step count, which srun sets: also in `salloc` and in a batch script, where a command
+        without srun is one process.
 
         Raises:
             LaunchError: the nodes have different numbers of processes.
         """
         told = os.environ
         address = told.get("MASTER_ADDR", "")
-        if "TORCHELASTIC_RUN_ID" in told:
+        if {"RANK", "WORLD_SIZE", "MASTER_PORT"} <= told.keys():
             ranks = int(told["RANK"]), int(told["WORLD_SIZE"])
-            nodes = ranks[1] // int(told["LOCAL_WORLD_SIZE"])
-            return cls("torchrun", *ranks, nodes, int(told["LOCAL_RANK"]), address, int(told.get("MASTER_PORT", "0")))
+            nodes = ranks[1] // int(told.get("LOCAL_WORLD_SIZE", "1"))
+            name = "torchrun" if "TORCHELASTIC_RUN_ID" in told else "a launcher (RANK is set)"
+            return cls(name, *ranks, nodes, int(told.get("LOCAL_RANK", "0")), address, int(told["MASTER_PORT"]))
         if "SLURM_STEP_NUM_TASKS" in told and "SLURM_PROCID" in told:
             ranks = int(told["SLURM_PROCID"]), int(told["SLURM_STEP_NUM_TASKS"])
             step = int(told.get("SLURM_JOB_ID", "0")) * 31 + int(told.get("SLURM_STEP_ID", "0"))
