@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from motionformer.distributed import Launcher, Rank, _first_node, is_rank_zero, process_group
+from motionformer.distributed import Launcher, Rank, _first_node, is_rank_zero, local_rank, process_group
 from motionformer.errors import LaunchError, OutputError, VideoError
 from motionformer.stopping import stop_on_signals
 from tests.two_ranks import run_two_ranks, start_two_ranks
@@ -76,6 +76,8 @@ def test_lightning_on_the_second_node(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Launcher.find()
     assert launcher is not None
     assert (launcher.name, launcher.rank) == ("Lightning", 2)
+    set_all(monkeypatch, LOCAL_RANK=1)
+    assert local_rank() == 1
     assert not is_rank_zero()
 
 

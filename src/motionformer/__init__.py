@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from motionformer.finetuning import finetune as finetune
     from motionformer.inference import FeatureExtractor as FeatureExtractor
     from motionformer.inference import Predictor as Predictor
+    from motionformer.inference import SyncFeatures as SyncFeatures
+    from motionformer.inference import SyncPredictor as SyncPredictor
     from motionformer.inference import evaluate as evaluate
     from motionformer.models import InputSpec as InputSpec
     from motionformer.models import KernelConfig as KernelConfig
@@ -67,7 +69,7 @@ _HOME = {
     ),
     "errors": ("MotionformerError",),
     "finetuning": ("finetune",),
-    "inference": ("FeatureExtractor", "Predictor", "evaluate"),
+    "inference": ("FeatureExtractor", "Predictor", "SyncFeatures", "SyncPredictor", "evaluate"),
     "models": (
         *("InputSpec", "KernelConfig", "ModelConfig", "Motionformer", "SoundConfig", "Synchformer"),
         *("create_model", "list_models"),

@@ -92,10 +92,16 @@ class Launcher:
 
 def is_rank_zero() -> bool:
     """Whether this process writes and prints for all of them; also right before the process group is there."""
-    if (found := _initialised()) is not None:
+    if (found := rank_and_size()) is not None:
         return found[0] == 0
     launcher = Launcher.find()
     return launcher is None or launcher.rank == 0
+
+
+def local_rank() -> int:
+    """The number of this process on its node, which is that of its GPU; also before there is a process group."""
+    launcher = Launcher.find()
+    return 0 if launcher is None else launcher.local_rank
 
 
 @dataclass(frozen=True)
@@ -197,7 +203,7 @@ class Rank:
 
 def current_rank() -> Rank:
     """The rank in the process group that is there."""
-    return Rank(*(_initialised() or (0, 1)))
+    return Rank(*(rank_and_size() or (0, 1)))
 
 
 @contextmanager
@@ -212,7 +218,7 @@ def process_group(*, of_lightning: bool = False) -> Iterator[Rank]:
     """
     launcher = Launcher.find()
     is_here = launcher is not None and launcher.world_size > 1 and (of_lightning or launcher.name != "Lightning")
-    if not is_here or _initialised():
+    if not is_here or rank_and_size():
         yield current_rank()
         return
     assert launcher is not None
@@ -316,7 +322,8 @@ def _first_node(nodes: str) -> str:
     return re.sub(r"\[([^],-]+)[^]]*\]", r"\1", nodes).split(",")[0]
 
 
-def _initialised() -> tuple[int, int] | None:
+def rank_and_size() -> tuple[int, int] | None:
+    """Of this process in the process group; None where there is none."""
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):

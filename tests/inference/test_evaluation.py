@@ -112,7 +112,7 @@ def test_a_decoder_that_dies_is_an_error_and_what_was_done_is_kept(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("motionformer.inference.evaluation._load_groups", dying)
+        patch.setattr("motionformer.inference.evaluation.load_groups", dying)
         with pytest.raises(EvaluationError, match="a process that decodes videos died"):
             evaluate(Linear(), Numbers(), batch_size=6, num_workers=1, output=tmp_path)
     again = Numbers()

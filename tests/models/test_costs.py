@@ -218,7 +218,7 @@ print(trace(model, frames, what="gradcam", layer=0).scheme)
     *refused, shown = out.splitlines()
     assert len(refused) == 3
     assert all(
-        "'mine' defines no maps; trajectory, joint, divided, timesformer, searching attention does" in x
+        "'mine' defines no maps; trajectory, joint, divided, timesformer, space, searching attention does" in x
         for x in refused
     )
     assert shown == "mine"

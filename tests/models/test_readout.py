@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from motionformer import create_model
-from motionformer.models.head import _GAIN, ClassReadout, MotionReadout, _motion_weights
+from motionformer.models.head import _GAIN, ClassReadout, ConcatReadout, MotionReadout, PathReadout, _motion_weights
 
 
 def spot_tokens(grid: tuple[int, int, int], velocity: tuple[float, float], p: int = 1) -> Tensor:
@@ -86,3 +86,28 @@ def test_a_model_with_it_gives_logits_and_learns(hidden: bool) -> None:
     assert first.weight.shape[1] == 3 * 96
     assert first.weight.grad is not None
     assert bool((first.weight.grad[:, 96:] != 0).any())
+
+
+def test_vectors_of_frames_side_by_side() -> None:
+    """Of an image model the class token of each frame; of others the mean of each frame's patches."""
+    tokens, grid = torch.randn(2, 3 + 3 * 4, 5), (3, 2, 2)
+    assert torch.equal(ConcatReadout(3, per_frame=True)(tokens, grid), tokens[:, :3].flatten(1))
+    assert torch.equal(ClassReadout(3, per_frame=True)(tokens, grid), tokens[:, :3].mean(dim=1))
+    means = [tokens[:, 3 + 4 * f : 7 + 4 * f].mean(dim=1) for f in range(3)]
+    torch.testing.assert_close(ConcatReadout(3)(tokens, grid), torch.cat(means, dim=1))
+    assert ConcatReadout(3).width(5, grid) == 15
+
+
+def test_a_path_is_as_long_as_the_step_that_a_token_takes() -> None:
+    """A bright token among different ones goes two columns right: its channel carries that step, in every frame."""
+    f, h, w = grid = (3, 2, 7)
+    patches = torch.zeros(1, f, h, w, 16)
+    ground = torch.randn(h, w, 15)
+    for t in range(f):
+        patches[0, t, :, :, 1:] = ground
+        patches[0, t, 1, 1 + 2 * t] = torch.eye(16)[0] * 9
+    tokens = torch.cat((torch.zeros(1, 1, 16), patches.flatten(1, 3)), dim=1)
+    rows, columns = PathReadout(1)(tokens, grid)[0, 3 * 16 :].view(2, 16)
+    step = 2 / 2.0  # columns are 1 / 2 apart where their mean square is one
+    assert columns[0] == pytest.approx(10 * 9 * 2 * step / (2 * h * w), rel=0.05)
+    assert abs(rows[0]) < 0.05 * columns[0]

@@ -136,12 +136,12 @@ class TestRollout:
                     [0.5 * held[i][j] + 0.5 * sum(weight[i][k] * held[k][j] for k in range(19)) for j in range(19)]
                     for i in range(19)
                 ]
-        [row] = _rollout_rows(model, x, 4, (1,))
+        [row] = _rollout_rows(model, x, [4], (1,))
         assert torch.allclose(row, torch.tensor(held[4]), atol=1e-5)
 
     @pytest.mark.parametrize("scheme", TINY)
     def test_sums_to_one_after_every_layer(self, scheme: str) -> None:
-        rows = _rollout_rows(make(scheme), clip(), 0, (0, 1))
+        rows = _rollout_rows(make(scheme), clip(), [0], (0, 1))
         assert torch.allclose(torch.stack(rows).sum(dim=1), torch.ones(2), atol=1e-5)
         assert not torch.allclose(rows[0], rows[1], atol=1e-3)
 

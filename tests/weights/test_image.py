@@ -248,7 +248,7 @@ def test_a_folder_says_how_many_heads_there_are(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="64 is no multiple of 3 heads"):
         from_image_weights(folder, num_classes=2, num_heads=3)
     (folder / "model.safetensors").rename(folder / "weights.safetensors")
-    with pytest.raises(CheckpointError, match=r"holds model\.safetensors or pytorch_model\.bin; this one does not"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors \(or pytorch_model\.bin\); this one does not"):
         from_image_weights(folder, num_classes=2)
 
 
@@ -291,6 +291,24 @@ def test_names_of_the_hub_may_hold_dots(tmp_path: Path, monkeypatch: pytest.Monk
         asked.append((repo, files))
         return folder / files[0]
 
-    monkeypatch.setattr("motionformer.weights.image.fetch_from_hub", fetch)
+    monkeypatch.setattr("motionformer.weights.load.fetch_from_hub", fetch)
     from_image_weights("timm/vit_base_patch16_224.augreg_in21k", num_classes=2, frames=4, size=32)
-    assert asked == [("timm/vit_base_patch16_224.augreg_in21k", ("model.safetensors", "config.json"))]
+    assert asked[0] == ("timm/vit_base_patch16_224.augreg_in21k", ("model.safetensors", "config.json"))
+
+
+def test_space_only_attention_is_the_image_model_on_every_frame(tmp_path: Path) -> None:
+    """Frames through it together, and each by itself in a joint model of one frame, give the same tokens."""
+    save_file(timm_weights(), tmp_path / "x.safetensors")
+    options = {"num_classes": 0, "size": 4 * PATCH, "tubelet": 1}
+    video, report = from_image_weights(tmp_path / "x.safetensors", frames=3, attention="space", **options)
+    image, _ = from_image_weights(tmp_path / "x.safetensors", frames=1, attention="joint", **options)
+    assert video.config.num_prefix_tokens == 3
+    assert not any("start at zero" in note for note in report.notes)
+    clip = torch.randn(2, 3, 3, 4 * PATCH, 4 * PATCH)
+    with torch.no_grad():
+        tokens = video.eval().forward_features(clip)
+        alone = torch.stack([image.eval().forward_features(clip[:, :, [t]]) for t in range(3)], dim=1)
+    torch.testing.assert_close(tokens[:, :3], alone[:, :, 0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(tokens[:, 3:], alone[:, :, 1:].flatten(1, 2), atol=1e-4, rtol=1e-4)
+    with pytest.raises(ValueError, match="3 prefix tokens do not divide among 2 frames"):
+        video(clip[:, :, :2])

@@ -20,6 +20,7 @@ from motionformer.attention.record import record_attention
 from motionformer.attention.temporal import TemporalAttention, TemporalAverage
 from motionformer.attention.trajectory import TrajectoryAttention
 from motionformer.attention.divided import DividedAttention, JointAttention, TimesformerAttention
+from motionformer.attention.space import SpaceAttention
 from motionformer.deprecation import deprecated_names
 
 # isort: on
@@ -36,6 +37,7 @@ __all__ = [
     "NystromAttention",
     "OrthoformerAttention",
     "PerformerAttention",
+    "SpaceAttention",
     "SpaceTimeNormAttention",
     "TemporalAttention",
     "TemporalAverage",

@@ -7,7 +7,8 @@ imported before a command runs.
 import io
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -26,15 +27,18 @@ from motionformer.cli import (
     info,
     lra,
     predict,
+    probe,
     recipes,
     reproduce,
     serve,
+    sync,
     trace,
     track,
     train,
 )
 from motionformer.cli.doctor import EXTRA_OF, install_command
 from motionformer.cli.options import CommandGroup, distributed_command
+from motionformer.deprecation import REMOVED_IN
 from motionformer.errors import MotionformerError, StoppedError
 from motionformer.stopping import EXIT_STOPPED, REQUEUE, requeue_job
 
@@ -79,8 +83,10 @@ app.command(help=demo.DEMO_HELP)(demo.demo)
 app.command(help=train.TRAIN_HELP)(distributed_command(train.train))
 app.command(help=recipes.RECIPES_HELP)(recipes.recipes)
 app.command(help=finetune.FINETUNE_HELP)(distributed_command(finetune.finetune))
+app.command(help=probe.PROBE_HELP)(distributed_command(probe.probe, alone=True))
 app.command(help=predict.PREDICT_HELP)(distributed_command(predict.predict))
 app.command(help=features.FEATURES_HELP)(distributed_command(features.features))
+app.command(help=sync.SYNC_HELP)(distributed_command(sync.sync))
 app.command(help=evaluate.EVALUATE_HELP)(distributed_command(evaluate.evaluate))
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
@@ -99,6 +105,7 @@ app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 def main() -> None:
     """Run a command; an expected error, or one of the system, is one message and exit code 1, not a traceback."""
     _print_file_names_as_bytes()
+    _show_deprecations_as_messages()
     try:
         try:
             app()
@@ -129,6 +136,19 @@ def _print_file_names_as_bytes() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="surrogateescape")
+
+
+def _show_deprecations_as_messages() -> None:
+    """A name of 0.1 in a file is one line, as in an option: Python would show a line of code that is not the user's."""
+    show_others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if category is FutureWarning and f"will be removed in {REMOVED_IN}" in str(message):
+            typer.secho(f"warning: {message}", fg="yellow", err=True)
+        else:
+            show_others(message, category, *where, **more)
+
+    warnings.showwarning = show
 
 
 def _flush_stdout() -> None:

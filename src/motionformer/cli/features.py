@@ -25,6 +25,8 @@ usage; 75 if SIGTERM or SIGUSR1 stopped it.
     motionformer features talk.mp4 --what tokens --segments 0.64 --format safetensors --dtype float16
 
     motionformer features videos/ --what pooled --block 6 --resume
+
+    motionformer features videos/ --model synchformer --seconds 8
 """
 
 
@@ -32,9 +34,12 @@ def features(
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Videos, folders, patterns.")],
     model: options.ModelOption = "k400_motionformer_224_16x4",
     what: Annotated[
-        Literal["class", "pooled", "tokens"],
-        typer.Option(help="Class token, mean of the patch tokens, or all of these."),
-    ] = "class",
+        Literal["class", "pooled", "tokens", "frames"] | None,
+        typer.Option(
+            help="Class token, mean of the patch tokens, all of these, or (Synchformer) a vector per token frame.",
+            show_default="class; pooled without a class token, frames for a Synchformer",
+        ),
+    ] = None,
     block: Annotated[str, typer.Option(help="Number of a block (from 0), or last (with the norm).")] = "last",
     segments: Annotated[
         float | None, typer.Option(help="Seconds of a segment.", show_default="one clip per video")
@@ -44,6 +49,13 @@ def features(
     ] = None,
     protocol: options.ProtocolOption = None,
     sample_by: options.SampleByOption = None,
+    resample: Annotated[
+        Literal["clock", "filter"] | None,
+        typer.Option(help="With frames: how 25 per second are read, docs/synchformer.md.", show_default="clock"),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="With frames: how much of a video is read.", show_default="all")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("features"),
     format: Annotated[Literal["npz", "safetensors"], typer.Option(help="Of the files.")] = "npz",
     dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Of the values.")] = "float32",
@@ -60,6 +72,7 @@ def features(
 
     options.check_seconds(segments, "--segments")
     options.check_seconds(hop, "--hop")
+    options.check_seconds(seconds, "--seconds")
     where = options.find_device(device)
     mute_other_ranks()
     videos = find_inputs(paths)
@@ -74,6 +87,8 @@ def features(
         hop=hop,
         sample_by=sample_by,
         protocol=protocol,
+        resample=resample,
+        seconds=seconds,
         time_limit=time_limit,
     )
     about = {"weights": model_fingerprint(extractor.model), "precision": precision}

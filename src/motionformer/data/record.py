@@ -34,6 +34,7 @@ class Record:
     source: Path | None = None  # where this was written down, for messages
     line: int | None = None
     assumed_fps: float | None = None  # of a folder of frames, where the released program assumes another rate
+    group: str = ""  # person, camera, day: what must not be in training and in a test
 
     def clock(self, clock: Clock) -> Clock:
         """The video's clock, unless the record brings a rate of its own."""

@@ -2,14 +2,17 @@
 
 The same split for the same seed on every machine: the random key of a video depends on the seed and its own path, so a
 new video leaves the order of the others as it was. Segments of one file stay together where possible: they look alike.
+Videos of one group (`Record.group`: a person, a camera, a day) stay together always.
 """
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from motionformer.data import open_dataset
 from motionformer.data.fingerprints import fingerprint_records
@@ -19,8 +22,13 @@ from motionformer.data.source import recognise
 from motionformer.errors import AnnotationError, RecipeError
 from motionformer.logging import show_count
 
+GroupBy = Literal["column", "folder", "prefix"]
+"""Groups: the column `group` of a list, the folder inside the class folder, the file name up to `_` or `-`."""
 
-def open_splits(path: Path, held_out: float, seed: int, missing: Missing = "error") -> tuple[Annotations, Annotations]:
+
+def open_splits(
+    path: Path, held_out: float, seed: int, missing: Missing = "error", group_by: GroupBy = "column"
+) -> tuple[Annotations, Annotations]:
     """Training and validation videos: the folders `train` and `val` where they exist, or a stratified group split."""
     if not path.exists():
         raise RecipeError("no such file or folder.", path)
@@ -35,12 +43,63 @@ def open_splits(path: Path, held_out: float, seed: int, missing: Missing = "erro
             "needs videos with one label each (class folders, or a csv of path,label) or several (path,labels).", path
         )
     _check_two_classes(train, path)
+    names = train.class_names
+    train = _with_groups(train, group_by, path)
     if held is None:
         split = _split_multi_label if train.is_multi_label else _split_by_class
         return split(train, held_out, seed, path if path.is_dir() else path.parent)
-    val = open_dataset(path, kind, split=held, class_names=train.class_names, missing=missing)
+    val = open_dataset(path, kind, split=held, class_names=names, missing=missing)
     _check_trained_classes(train, val, path)
+    val = _with_groups(val, group_by, path)
+    shared = sorted({record.group for record in train} & {record.group for record in val} - {""})
+    if shared:
+        raise RecipeError(
+            f"group {shared[0]!r} is in training and in {held} ({len(shared)} such groups): the metrics would be too"
+            " good. Move its videos to one side, or leave the groups out.",
+            path,
+        )
     return train, val
+
+
+def stratified_folds(records: Sequence[Record], num_folds: int, seed: int) -> list[set[int]]:
+    """The ids of the records that each fold holds out: whole groups, about as many of each class in every fold.
+
+    A record whose class would be missing in training without it is held out in none.
+    """
+    rest = _group_records(records, seed, None)
+    folds = []
+    for left in range(num_folds, 1, -1):
+        held = _stratified_group_split(rest, 1 / left)
+        folds.append(held)
+        rest = [group for group in rest if id(group[0]) not in held]
+    return [*folds, _last_fold(rest, records)]
+
+
+def _last_fold(rest: list[list[Record]], records: Sequence[Record]) -> set[int]:
+    """What is left, without classes that nothing else has."""
+    left = {id(record) for group in rest for record in group}
+    elsewhere = shown_classes(record for record in records if id(record) not in left)
+    return {id(one) for group in rest if shown_classes(group) <= elsewhere for one in group}
+
+
+def _with_groups(annotations: Annotations, group_by: GroupBy, root: Path) -> Annotations:
+    """The same records with the groups that their folders or names tell; those of a list have theirs already."""
+    if group_by == "column":
+        return annotations
+    records = tuple(replace(record, group=_find_group(record, group_by, root)) for record in annotations)
+    return replace(annotations, records=records)
+
+
+def _find_group(record: Record, group_by: GroupBy, root: Path) -> str:
+    if group_by == "prefix":
+        found = re.match(r"(.+?)[_-]", record.path.stem)
+        if found is None:
+            raise RecipeError(f"{record.path.name} has no `_` or `-`: its name begins with no group.", root)
+        return found[1]
+    inside = Path(os.path.relpath(record.path, root)).parts
+    if len(inside) < 3 or ".." in inside:
+        raise RecipeError(f"{record.path} lies in no folder of a group: CLASS/GROUP/{record.path.name}.", root)
+    return inside[-2]
 
 
 def note_shared_files(train: Annotations, val: Annotations) -> tuple[str, ...]:
@@ -65,13 +124,19 @@ def _split_by_class(
         if not isinstance(record.label, int):
             raise AnnotationError("every video needs one label to be split by class.", record.source, record.line)
         by_label.setdefault(record.label, []).append(record)
-    held = _stratified_group_split(_group_by_file(annotations, seed, base), share)
+    held = _stratified_group_split(_group_records(annotations, seed, base), share)
     for label, records in sorted(by_label.items()):
         if len(records) < 2:
             name = annotations.label_name(label)
             reason = f"class {name!r} has a single video; two are needed, one for training and one for validation."
             raise AnnotationError(reason, records[0].source, records[0].line)
         if len({id(record) in held for record in records}) == 1:
+            if records[0].group:
+                name, groups = annotations.label_name(label), sorted({record.group for record in records})
+                reason = f"class {name!r} cannot be in training and in validation by groups ({', '.join(groups[:5])})"
+                raise AnnotationError(
+                    f"{reason}: add videos of other groups, or leave the groups out.", records[0].source
+                )
             order = _order_segments(records, seed, base)
             held -= {id(record) for record in records}
             held |= {id(record) for record in order[: _count_held(share, len(order))]}
@@ -92,7 +157,7 @@ def _split_multi_label(
     Groups are files, or segments where no class can be held out by files. A class that cannot be on both sides is in
     training alone, with a note.
     """
-    held = _stratified_group_split(_group_by_file(annotations, seed, base), share)
+    held = _stratified_group_split(_group_records(annotations, seed, base), share)
     if not shown_classes(record for record in annotations if id(record) in held):
         held = _stratified_group_split([[record] for record in _order_segments(annotations, seed, base)], share)
     train = tuple(record for record in annotations if id(record) not in held)
@@ -149,17 +214,25 @@ def _count_held(share: float, total: int) -> int:
     return min(max(1, round(share * total)), total - 1)
 
 
-def _group_by_file(records: Iterable[Record], seed: int, base: Path | None) -> list[list[Record]]:
-    """The records of each file and its copies (files with the same contents), in random order."""
+def _group_records(records: Iterable[Record], seed: int, base: Path | None) -> list[list[Record]]:
+    """The records of each file and its copies (files with the same contents), and of each group; in random order."""
     records = list(records)
+    leads: dict[str, str] = {}
+
+    def lead(key: str) -> str:
+        while leads.setdefault(key, key) != key:
+            key = leads[key]
+        return key
+
+    keys = {}
+    for record, found in zip(records, fingerprint_records(records), strict=True):
+        keys[record.path] = f"file {record.path if found is None else found[0]}"
+        if record.group:
+            leads[lead(keys[record.path])] = lead(f"group {record.group}")
     paths = sorted({record.path for record in records}, key=lambda path: _key(path, None, None, seed, base))
-    contents = {
-        record.path: str(record.path) if found is None else found[0]
-        for record, found in zip(records, fingerprint_records(records), strict=True)
-    }
-    groups: dict[str, list[Record]] = {contents[path]: [] for path in paths}
+    groups: dict[str, list[Record]] = {lead(keys[path]): [] for path in paths}
     for record in records:
-        groups[contents[record.path]].append(record)
+        groups[lead(keys[record.path])].append(record)
     return list(groups.values())
 
 

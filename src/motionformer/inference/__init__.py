@@ -16,6 +16,7 @@ from motionformer.inference.report import (
 from motionformer.inference.results import ClassScore, Header, Prediction, Results
 from motionformer.inference.reversal import ReversedVideos, compare_reversed
 from motionformer.inference.scorer import Scoring, Sigmoid, Softmax, average_views
+from motionformer.inference.sync import SyncFeatures, SyncPrediction, SyncPredictor, SyncWindow, desync_score
 from motionformer.inference.timeline import Segment, Timeline
 from motionformer.inference.views import Entry, FileVideos, MotionVideos, VideoSource, open_source
 
@@ -37,6 +38,10 @@ __all__ = [
     "Segment",
     "Sigmoid",
     "Softmax",
+    "SyncFeatures",
+    "SyncPrediction",
+    "SyncPredictor",
+    "SyncWindow",
     "Timeline",
     "VideoSource",
     "average_views",
@@ -44,6 +49,7 @@ __all__ = [
     "compare",
     "compare_reversed",
     "confusion",
+    "desync_score",
     "evaluate",
     "find_inputs",
     "open_source",

@@ -8,7 +8,7 @@ after how many interruptions, does not change a bit of it.
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, replace
 from itertools import chain
@@ -129,7 +129,7 @@ def evaluate(
             log.info("%s: finished earlier; failed videos whose files have changed since are tried again", folder)
     mine = dict(done) if rank.is_zero else {}
     groups = _groups(len(source.entries), batch_size // (header.views * header.crops), done)
-    loader = _load_groups(source, rank.queue(groups), num_workers, scorer.device)
+    loader = load_groups(source, rank.queue(groups), num_workers, scorer.device)
     with ExitStack() as stack:
         stack.enter_context(evaluating(model))
         total = len(source.entries)
@@ -145,7 +145,7 @@ def evaluate(
             mine.update(scored)
             advance(len(items))
 
-        is_complete = _consume(loader, keep, num_workers)
+        is_complete = consume(loader, keep, num_workers)
     if not is_complete:
         raise EvaluationError(
             "a process that decodes videos died. A broken file can cause this (`motionformer data check` finds it), or"
@@ -227,9 +227,10 @@ def _groups(num_videos: int, size: int, done: "_Done | frozenset[int]" = frozens
     return list(groups.values())
 
 
-def _load_groups(
-    source: VideoSource, groups: Iterator[list[int]], num_workers: int, device: torch.device
+def load_groups(
+    source: VideoSource, groups: Iterable[list[int]], num_workers: int, device: torch.device
 ) -> Iterable[list[_Read]]:
+    """Groups of (index, views or failure), read by `num_workers` processes."""
     return DataLoader(
         _Items(source),
         batch_sampler=cast(Any, groups),  # it is gone through once
@@ -251,7 +252,7 @@ class _Items(Dataset[_Read]):
         return index, self.source.read(index)
 
 
-def _consume(groups: Iterable[list[_Read]], keep: Callable[[list[_Read]], None], num_workers: int) -> bool:
+def consume(groups: Iterable[list[_Read]], keep: Callable[[list[_Read]], None], num_workers: int) -> bool:
     """Whether all came, up to a request to stop.
 
     A decoder may take its process along; torch reports it wherever the main process happens to be, if it does not

@@ -9,10 +9,12 @@ and what made them as JSON, in the array `about` (npz) or in the metadata (safet
 
 import json
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from zipfile import BadZipFile
 
 import numpy as np
@@ -23,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
+from motionformer.attention import SCHEMES
 from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
 from motionformer.distributed import current_rank
@@ -34,14 +37,16 @@ from motionformer.inference.scorer import Precision, SampleBy, Scorer, batched, 
 from motionformer.inference.timeline import Windows
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
+from motionformer.models.head import ClassReadout
 from motionformer.runs import Entry, atomic_write, check_output, naming, stamp_video
 from motionformer.video import ReadFacts
 from motionformer.video.memory import MemoryVideo
+from motionformer.video.resample import Resample, by_clock
 from motionformer.video.source import StreamClock
-from motionformer.video.stream import FrameStream, stream_video
+from motionformer.video.stream import FrameStream, constant_stream, stream_at_rate, stream_video
 from motionformer.weights import load_model
 
-What = Literal["class", "pooled", "tokens"]
+What = Literal["class", "pooled", "tokens", "frames"]
 Block = int | Literal["last"]
 Format = Literal["npz", "safetensors"]
 _Timed = tuple[tuple[float, float], Tensor, ReadFacts]
@@ -52,7 +57,7 @@ class Features:
     """Features of s segments of a video.
 
     Args:
-        values: `[s c]`, or `[s f y x c]` for tokens.
+        values: `[s c]`, `[s f y x c]` for tokens, or `[s f c]` for frames.
         times: `[s 2]`: start and end of each segment, in seconds.
         facts: how many frames of a clip differ, and whether the video is damaged.
     """
@@ -74,7 +79,9 @@ class FeatureExtractor:
         device: where to compute; the model is moved there. [default: where the model is]
         precision: "32", "bf16" or "16".
         batch_size: segments per forward pass.
-        what: "class": the class token; "pooled": the mean of the patch tokens; "tokens": all of these in their grid.
+        what: "class": the class token; "pooled": the mean of the patch tokens; "tokens": all of these in their grid;
+            "frames": a vector per token frame, of models with such a readout (Synchformer). These cut videos into
+            overlapping segments of their own. [default: "frames" for these models, "class" for others]
         block: tokens as this block leaves them (0 is the first), or "last": after all blocks and the final norm.
         segments: seconds of each; the model's frames are spread over them evenly. [default: one segment, the clip in
             the middle of the video, as the weights were trained]
@@ -82,6 +89,9 @@ class FeatureExtractor:
         sample_by: "frames" counts the clip's stride in the video's own frames, "time" at the model's rate. Segments
             have no stride. [default: the weights' own]
         protocol: of clips, "uniform" or "released", where `model` is a name or path. [default: the weights' own]
+        resample: of "frames": how videos are read at the model's rate, "clock" or "filter" (docs/synchformer.md).
+            [default: "clock"]
+        seconds: of "frames": how much of a video is read. [default: all]
         time_limit: seconds for opening a file, and for reading it.
 
     Raises:
@@ -102,19 +112,29 @@ class FeatureExtractor:
         device: str | torch.device | None = None,
         precision: Precision = "32",
         batch_size: int = 8,
-        what: What = "class",
+        what: What | None = None,
         block: Block = "last",
         segments: float | None = None,
         hop: float | None = None,
         sample_by: SampleBy | None = None,
         protocol: SamplingProtocol | None = None,
+        resample: Resample | None = None,
+        seconds: float | None = None,
         time_limit: float = 30.0,
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             model = load_model(model, protocol=protocol)
         depth, prefix = len(model.blocks), model.config.num_prefix_tokens
-        if what not in _READ:
-            raise EvaluationError(f"`what` ({what!r}) must be one of {', '.join(_READ)}.")
+        by_frame = model.config.readout == "frames"
+        what = what or ("frames" if by_frame else "class" if prefix else "pooled")
+        if what not in get_args(What):
+            raise EvaluationError(f"`what` ({what!r}) must be one of {', '.join(get_args(What))}.")
+        if what == "frames":
+            _check_frames(model, (block != "last", segments, hop, sample_by))
+        elif resample is not None or seconds is not None:
+            raise EvaluationError("`resample` and `seconds` are of features of 'frames', as a Synchformer gives them.")
+        if resample not in (None, *get_args(Resample)):
+            raise EvaluationError(f"`resample` ({resample!r}) must be one of {', '.join(get_args(Resample))}.")
         if what == "class" and not prefix:
             raise EvaluationError("this model has no class token; use pooled or tokens.")
         if block != "last" and not (isinstance(block, int) and 0 <= block < depth):
@@ -127,6 +147,8 @@ class FeatureExtractor:
         self.device, self.model = self.scorer.device, model.eval()
         self.batch_size, self.precision = batch_size, precision
         self.what, self.block, self.segments, self.hop = what, block, segments, hop
+        self.resample: Resample = resample or "clock"
+        self.seconds = seconds
         self.spec = with_views(model.config.input, 1, 1, sample_by)
         self.reader = ClipReader(self.spec, sampler=middle_sampler(self.spec), crops=("centre",), time_limit=time_limit)
 
@@ -172,6 +194,11 @@ class FeatureExtractor:
             )
         model, p = self.model, self.model.config.num_prefix_tokens
         clips = clips.to(self.device)
+        if self.what == "frames":
+            if mask is not None:
+                raise EvaluationError("features of 'frames' take no mask.")
+            with self.scorer.computing(len(clips)):
+                return self.scorer.check_finite(model(clips).float(), "features")
         grid = model.tokens.grid(clips)
         seen = None if mask is None else _with_prefix(mask.to(self.device), grid, p)
         with self.scorer.computing(len(clips)):
@@ -182,6 +209,8 @@ class FeatureExtractor:
                     break
             x = (model.norm(x) if self.block == "last" else x).float()
         patches = rearrange(x[:, p:], "b (f y x) c -> b f y x c", f=grid[0], y=grid[1])
+        if SCHEMES[model.config.attention].prefix_per_frame:  # of several class tokens, their mean
+            x = torch.cat((ClassReadout.of(model.config)(x, grid)[:, None], x[:, 1:]), dim=1)
         values = _READ[self.what](x[:, :p], patches, mask if mask is None else mask.to(self.device))
         return self.scorer.check_finite(values, "features")
 
@@ -192,6 +221,8 @@ class FeatureExtractor:
             made["sample_by"] = "frames" if self.spec.fps is None else "time"
         if self.spec.protocol != "uniform":
             made["protocol"] = self.spec.protocol
+        if self.what == "frames":
+            made |= {"resample": self.resample, "seconds": self.seconds}
         return made
 
     def _encode_all(self, clips: Iterator[_Timed]) -> Iterator[Features]:
@@ -202,7 +233,10 @@ class FeatureExtractor:
 
     def _clips(self, video: Path | MemoryVideo) -> Iterator[_Timed]:
         reader = self.reader
-        if self.segments is None:
+        if self.what == "frames":
+            with self.open_at_rate(video) as stream:
+                yield from self.overlapping(stream)
+        elif self.segments is None:
             views = reader.read(video)
             yield views.times[0], next(reader.clips(views, self.device)), views.facts
         elif isinstance(video, Path):
@@ -211,6 +245,32 @@ class FeatureExtractor:
         else:
             fps = video.metadata.fps
             yield from self._segments(FrameStream(fps, video.frames(), StreamClock(fps)), self.segments)
+
+    def open_at_rate(self, video: Path | MemoryVideo) -> AbstractContextManager[FrameStream]:
+        """A video at the rate of a model that takes overlapping segments."""
+        rate = round(self.spec.fps or 25.0)
+        if isinstance(video, Path):
+            return stream_at_rate(video, rate, self.resample, seconds=self.seconds, time_limit=self.reader.time_limit)
+        if self.resample == "filter":
+            raise EvaluationError("frames in memory have no time stamps for FFmpeg's filter: leave `resample` out.")
+        timed = ((i / video.metadata.fps, frame) for i, frame in enumerate(video.frames()))
+        return nullcontext(constant_stream(rate, by_clock(timed, rate, self.seconds)))
+
+    def overlapping(self, stream: FrameStream) -> Iterator[_Timed]:
+        """The segments of a stream at the model's rate: times, clips, facts. Less than a hop at the end is left out."""
+        length, hop = self.spec.frames, self.spec.hop or self.spec.frames
+        held: deque[tuple[Tensor, Tensor]] = deque(maxlen=length)  # as decoded, and at the model's size
+        count = 0
+        for frame in stream.frames:
+            small = held[-1][1] if held and held[-1][0] is frame else self.reader.resize(frame[None])[0]
+            held.append((frame, small))
+            count += 1
+            if count >= length and (count - length) % hop == 0:
+                clip = next(self.reader.crop(torch.stack([small for _, small in held]).to(self.device)))
+                facts = ReadFacts(length, len({id(small) for _, small in held}), stream.is_damaged(count))
+                yield ((count - length) / stream.fps, count / stream.fps), clip, facts
+        if count < length:
+            raise VideoError(f"is too short: {count} frames at {stream.fps:g} per second, a segment takes {length}")
 
     def _segments(self, stream: FrameStream, seconds: float) -> Iterator[_Timed]:
         windows = Windows.even(self.spec, stream.fps, seconds, self.hop)
@@ -320,6 +380,15 @@ _READ: dict[What, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "pooled": _pooled,
     "tokens": _tokens,
 }
+
+
+def _check_frames(model: Motionformer, others: tuple[object, ...]) -> None:
+    if model.config.readout != "frames" or model.config.input.hop is None:
+        raise EvaluationError("this model has no features of 'frames'; a Synchformer has. Use class, pooled or tokens.")
+    if any(other not in (None, False) for other in others):
+        raise EvaluationError(
+            "features of 'frames' have segments of their own: leave `block`, `segments`, `hop` and `sample_by` out."
+        )
 
 
 def _with_prefix(mask: Bool[Tensor, "b f y x"], grid: tuple[int, int, int], p: int) -> Bool[Tensor, "b n"]:

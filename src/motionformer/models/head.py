@@ -3,12 +3,15 @@
 Logits always: softmax happens once, where views are averaged.
 """
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from motionformer.attention import JointAttention
+from motionformer.attention import SCHEMES, JointAttention
 from motionformer.models.block import Block
 from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
 from motionformer.models.tokens import Grid
@@ -16,23 +19,75 @@ from motionformer.models.tokens import Grid
 _ACTIVATIONS: dict[ActivationKind, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
 _GAIN = 10.0
 """Moments of tokens are small beside the class token: products of centred times and positions mostly cancel."""
+_SHARPNESS = 0.02
+"""Of the softmax that finds a token in the next frame: its cosines differ by a few hundredths."""
 
 
-class ClassReadout(nn.Module):
-    """The class token (method.md §2); without one, the mean of the patch tokens."""
+class Readout(nn.Module):
+    """What the head sees of the tokens: `readout(tokens, grid)`."""
 
-    width = 1
-    """Vectors of the model's width that come out."""
+    has_norm = False
+    """Whether the last norm is in here, and not in front of it."""
 
-    def __init__(self, num_prefix_tokens: int) -> None:
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Readout":
+        """For the tokens of such a model."""
+        return cls()
+
+    def width(self, dim: int, grid: Grid) -> int:
+        """Numbers that come out, of tokens of width `dim`."""
+        return dim
+
+    def macs(self, config: ModelConfig) -> float:
+        """Multiply-adds of one clip by the paper's convention, where there are layers."""
+        return 0.0
+
+
+class ClassReadout(Readout):
+    """The class token (method.md §2), or the mean of the frames' class tokens; without any, the mean of all patches.
+
+    Args:
+        num_prefix_tokens: class token and registers.
+        per_frame: whether the prefix tokens are those of each frame, in order (space-only attention).
+    """
+
+    def __init__(self, num_prefix_tokens: int, per_frame: bool = False) -> None:
         super().__init__()
         self.num_prefix_tokens = num_prefix_tokens
+        self.per_frame = per_frame
 
-    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        return cls(config.num_prefix_tokens, SCHEMES[config.attention].prefix_per_frame)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        if self.num_prefix_tokens and self.per_frame:
+            return self.frame_vectors(tokens, grid).mean(dim=1)
         return tokens[:, 0] if self.num_prefix_tokens else tokens.mean(dim=1)
 
+    def frame_vectors(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
+        """The class token of each frame; where frames have none, the mean of its patches."""
+        p = self.num_prefix_tokens
+        if p and self.per_frame:
+            return tokens[:, : p : p // grid[0]]
+        patches: Tensor = rearrange(tokens[:, p:], "b (f s) c -> b f s c", f=grid[0])
+        return patches.mean(dim=2)
 
-class MotionReadout(nn.Module):
+
+class ConcatReadout(ClassReadout):
+    """The vectors of all frames side by side: a linear head sees the order of the frames.
+
+    It takes clips of the number of frames that it was made for.
+    """
+
+    def width(self, dim: int, grid: Grid) -> int:
+        return dim * grid[0]
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        return self.frame_vectors(tokens, grid).flatten(1)
+
+
+class MotionReadout(ClassReadout):
     """The class token, and of every channel the moments time × row and time × column over the patch tokens.
 
     Of a channel that answers to hands, time × column is positive where a hand goes right, negative where it goes left,
@@ -40,25 +95,41 @@ class MotionReadout(nn.Module):
     can tell a swipe's direction at once, where a class token must first learn to relate positions to time.
     """
 
-    width = 3
+    def width(self, dim: int, grid: Grid) -> int:
+        return 3 * dim
 
-    def __init__(self, num_prefix_tokens: int) -> None:
-        super().__init__()
-        self.first = ClassReadout(num_prefix_tokens)
-
-    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b 3*c"]:
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
         weights = _motion_weights(grid).to(tokens)
-        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.first.num_prefix_tokens :])
-        return torch.cat((self.first(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
+        moments = torch.einsum("kn,bnc->bkc", weights, tokens[:, self.num_prefix_tokens :])
+        return torch.cat((super().forward(tokens, grid), _GAIN * moments.flatten(1)), dim=1)
 
 
-class FrameReadout(nn.Module):
+class PathReadout(MotionReadout):
+    """What `MotionReadout` gives, and of every channel the mean displacement, in rows and columns, of its tokens.
+
+    A patch token looks for itself in the next frame: a softmax over that frame's patches of their cosines to it, whose
+    mean position is where it went. The step is a value of two numbers, weighted by the token, channel by channel.
+    """
+
+    def width(self, dim: int, grid: Grid) -> int:
+        return 5 * dim
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> b f s c", f=grid[0])
+        unit = F.normalize(patches, dim=-1)
+        alike = torch.einsum("bfsc,bfuc->bfsu", unit[:, :-1], unit[:, 1:])
+        positions = torch.cartesian_prod(_centred(grid[1]), _centred(grid[2])).to(tokens)
+        steps = (alike / _SHARPNESS).softmax(dim=-1) @ positions - positions
+        count = max(1, grid[0] - 1) * grid[1] * grid[2]
+        carried = torch.einsum("bfsk,bfsc->bkc", steps, patches[:, :-1]) / count
+        return torch.cat((super().forward(tokens, grid), _GAIN * carried.flatten(1)), dim=1)
+
+
+class FrameReadout(Readout):
     """A vector per token frame: one more transformer layer reads a learnt token and the patch tokens of each frame.
 
     Only the learnt token's row of the layer is computed: nobody reads the others.
     """
-
-    width = 1
 
     def __init__(self, num_prefix_tokens: int, dim: int, num_heads: int, mlp_ratio: float = 4.0) -> None:
         super().__init__()
@@ -67,31 +138,104 @@ class FrameReadout(nn.Module):
         self.layer = Block(dim, JointAttention(dim, num_heads, num_prefix_tokens=1), mlp_ratio)
         nn.init.trunc_normal_(self.token, std=0.02)
 
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        return cls(config.num_prefix_tokens, config.dim, config.num_heads, config.mlp_ratio)
+
     def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b {grid[0]} c"]:
         patches = rearrange(tokens[:, self.num_prefix_tokens :], "b (f s) c -> (b f) s c", f=grid[0])
-        token = self.token.expand(len(patches), -1, -1)
+        token = (self.token * 1.0).expand(patches.shape[0], -1, -1)  # times one, as in `Motionformer.embed`
         layer, first = self.layer, self.layer.norm1(token)
         x = token + layer.attn(first, context=torch.cat((first, layer.norm1(patches)), dim=1))
-        return (x + layer.mlp(layer.norm2(x))).view(len(tokens), grid[0], -1)  # type: ignore[no-any-return]
+        x = x + layer.mlp(layer.norm2(x))
+        return x.view(tokens.shape[0], grid[0], -1)  # type: ignore[no-any-return]
+
+    def macs(self, config: ModelConfig) -> float:
+        """Of the layer with all its rows, as everywhere here."""
+        f, rows, columns = config.grid
+        return f * _block_macs(rows * columns + 1, config.dim, config.mlp_ratio)
 
 
-Readout = ClassReadout | MotionReadout | FrameReadout
-READOUTS: dict[ReadoutKind, type[Readout]] = {"class": ClassReadout, "motion": MotionReadout, "frames": FrameReadout}
+class MeanReadout(Readout):
+    """The mean of the patch tokens, and the last norm behind it instead of in front (VideoMAE)."""
+
+    has_norm = True
+
+    def __init__(self, num_prefix_tokens: int, dim: int) -> None:
+        super().__init__()
+        self.num_prefix_tokens = num_prefix_tokens
+        self.norm = nn.LayerNorm(dim)  # with the ε of PyTorch, whatever the model's own is
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        return cls(config.num_prefix_tokens, config.dim)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+        return self.norm(tokens[:, self.num_prefix_tokens :].mean(dim=1))  # type: ignore[no-any-return]
+
+    def macs(self, config: ModelConfig) -> float:
+        return 5.0 * config.dim
+
+
+class AttentiveReadout(Readout):
+    """What a learnt query attends to among all tokens, after `depth` blocks of their own (the probe of V-JEPA 2)."""
+
+    def __init__(self, dim: int, num_heads: int, depth: int = 0, **options: Any) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(1, 1, dim))
+        nn.init.trunc_normal_(self.query, std=0.02)
+        attention = (JointAttention(dim, num_heads, num_prefix_tokens=0) for _ in range(depth + 1))
+        *layers, self.cross = (Block(dim, one, **options) for one in attention)
+        self.blocks = nn.ModuleList(layers)
+        self.cross.attn.proj = nn.Identity()
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        options = {"norm_eps": config.norm_eps, "activation": config.activation}
+        return cls(config.dim, config.num_heads, config.readout_depth, **options)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+        for block in self.blocks:
+            tokens = block(tokens, grid[0])
+        query = (self.query * 1.0).expand(tokens.shape[0], -1, -1)  # times one, as in `Motionformer.embed`
+        x = query + self.cross.attn(query, context=self.cross.norm1(tokens))
+        return (x + self.cross.mlp(self.cross.norm2(x)))[:, 0]  # type: ignore[no-any-return]
+
+    def macs(self, config: ModelConfig) -> float:
+        f, rows, columns = config.grid
+        n, c = config.num_prefix_tokens + f * rows * columns, config.dim
+        cross = c * c + 2 * n * c * c + 2 * n * c + 8 * c * c + 5 * (n + 1) * c
+        return len(self.blocks) * _block_macs(n, c, 4.0) + cross
+
+
+READOUTS: dict[ReadoutKind, type[Readout]] = {
+    "class": ClassReadout,
+    "concat": ConcatReadout,
+    "motion": MotionReadout,
+    "paths": PathReadout,
+    "frames": FrameReadout,
+    "mean": MeanReadout,
+    "attentive": AttentiveReadout,
+}
+POOLED: tuple[ReadoutKind, ...] = ("class", "concat", "motion", "paths")
+"""Those without parameters, for a head of classes."""
 
 
 def build_readout(config: ModelConfig) -> Readout:
     """Tokens → what the head sees."""
-    kind = READOUTS.get(config.readout)
-    if kind is None:
+    if config.readout not in READOUTS:
         raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
-    if issubclass(kind, FrameReadout):
-        return kind(config.num_prefix_tokens, config.dim, config.num_heads, config.mlp_ratio)
-    return kind(config.num_prefix_tokens)
+    return READOUTS[config.readout].of(config)
+
+
+def _block_macs(n: int, c: int, mlp_ratio: float) -> float:
+    """Of a block of joint attention over n tokens of c channels."""
+    return 4 * n * c * c + 2 * n * n * c + 2 * mlp_ratio * n * c * c + 10 * n * c
 
 
 def build_head(config: ModelConfig) -> nn.Module:
     """Readout → logits, for one head or several."""
-    width = READOUTS[config.readout].width * config.dim
+    width = build_readout(config).width(config.dim, config.grid)
     hidden = _HiddenLayer(width, config.dim, config.head_activation) if config.hidden_head else nn.Identity()
     features = config.dim if config.hidden_head else width
     if isinstance(config.num_classes, dict):

@@ -7,7 +7,7 @@ Rows sum to one if the kernel is a softmax. The maps of one layer of the base mo
 released before the next is computed.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,12 +72,18 @@ class _Kind:
 
 def _attention_of_point(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
     assert question.token is not None
-    return _attention(model, question, question.token), None
+    by_frame = SCHEMES[model.config.attention].prefix_per_frame
+    if by_frame and not _choose_attention(question.layer, model.config).num_heads:
+        raise TraceError(
+            f"attention {model.config.attention!r} never looks into another frame, so that a point has no path. Ask for"
+            " what='class-token', 'rollout' or 'gradcam' (--what)."
+        )
+    return _attention(model, question, [question.token]), None
 
 
 def _attention_of_class_token(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
     _check_class_token(model)
-    return _attention(model, question, 0), None
+    return _attention(model, question, _class_tokens(model, question)), None
 
 
 def _rollout(model: Motionformer, question: Question) -> tuple[list[Shown], str | None]:
@@ -89,7 +95,8 @@ def _rollout(model: Motionformer, question: Question) -> tuple[list[Shown], str 
             "rollout multiplies layers of averaged heads: it takes --head mean, and --layer last, all or a number."
         )
     layers = _choose_layers(question.layer, model.config.depth)
-    rows = _rollout_rows(model, question.clip, question.token or 0, layers.numbers)
+    tokens = _class_tokens(model, question) if question.token is None else [question.token]
+    rows = _rollout_rows(model, question.clip, tokens, layers.numbers)
     named = zip(layers.names, rows, strict=True)
     return [(name, "mean", _split(model, question, row)) for name, row in named], None
 
@@ -116,12 +123,24 @@ KINDS: dict[str, _Kind] = {
 }
 
 
-def _attention(model: Motionformer, question: Question, token: int) -> list[Shown]:
+def _class_tokens(model: Motionformer, question: Question) -> Sequence[int]:
+    """The class token, or that of each frame, whose mean is shown."""
+    p = model.config.num_prefix_tokens
+    if not SCHEMES[model.config.attention].prefix_per_frame:
+        return [0]
+    return range(0, p, p // model.tokens.grid(question.clip)[0])
+
+
+def _attention(model: Motionformer, question: Question, tokens: Sequence[int]) -> list[Shown]:
+    """Of one token, or the mean of several."""
     layers = _choose_attention(question.layer, model.config)
     heads = _choose_heads(question.head, layers.num_heads or model.config.num_heads)
-    walked = walk_layers(model, question.clip, layers.numbers)
-    rows = torch.stack([layer.adapter_row(token) if layers.num_heads else layer.row(token) for _, layer in walked])
-    return [(layer, head, _split(model, question, row)) for layer, head, row in _pick_all(rows, layers, heads)]
+    rows = []
+    for _, layer in walk_layers(model, question.clip, layers.numbers):
+        of_token = layer.adapter_row if layers.num_heads else layer.row
+        rows.append(torch.stack([of_token(token) for token in tokens]).mean(dim=0))
+    picked = _pick_all(torch.stack(rows), layers, heads)
+    return [(layer, head, _split(model, question, row)) for layer, head, row in picked]
 
 
 def _split(model: Motionformer, question: Question, row: Tensor, prefix: int | None = None) -> SpaceTimeMap:
@@ -364,10 +383,10 @@ def _run_recorded(
 
 
 def _rollout_rows(
-    model: Motionformer, clip: Float[Tensor, "1 3 t H W"], token: int, upto: Collection[int]
+    model: Motionformer, clip: Float[Tensor, "1 3 t H W"], tokens: Sequence[int], upto: Collection[int]
 ) -> list[Float[Tensor, " n"]]:
-    """Attention rollout (Abnar & Zuidema, 2020): the share of each input token in `token` after layer i, for every i
-    in `upto`, ascending.
+    """Attention rollout (Abnar & Zuidema, 2020): the share of each input token in `tokens`, their mean, after layer i,
+    for every i in `upto`, ascending.
 
     Every step of every layer is `(1 + A) / 2`, the mean of its heads beside the residual, and steps are multiplied.
     Correct for every scheme because a layer states its steps: trajectory attention has one (time × space, summed over
@@ -385,7 +404,7 @@ def _rollout_rows(
             reached = _with_residual(layer.adapter.mean(dim=0), layer.gate) @ reached
         if number in upto:
             assert reached is not None
-            rows.append(reached[token].clone())
+            rows.append(reached[list(tokens)].mean(dim=0))
     return rows
 
 

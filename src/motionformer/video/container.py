@@ -42,7 +42,8 @@ _CONTAINERS = (
 )
 """Formats that hold pictures themselves. Play lists are not among them: they would open other files or addresses, and
 neither is the one that takes any text for a terminal's screen."""
-_OPTIONS = {"protocol_whitelist": "file", "format_whitelist": _CONTAINERS, "max_pixels": str(MAX_PIXELS)}
+SOUND = f"{_CONTAINERS},wav,w64,flac,mp3,aac,aiff,caf,au,wv"
+"""The same, and formats of sound alone."""
 _WITHOUT_TIMES = {"avi", "h264", "hevc", "m4v", "mpegvideo", "mjpeg", "obu", "vc1", "yuv4mpegpipe", "rm"}
 """FFmpeg's names of containers that store no presentation time, or not for every frame."""
 _SMALLEST_PICTURE = 20
@@ -74,11 +75,7 @@ class VideoFile:
     def __init__(
         self, path: Path, deadline: Deadline, num_threads: int = 1, decoding: dict[str, str] = LENIENT
     ) -> None:
-        _check_regular_file(path)
-        try:
-            self.container = _open_with_av(path, deadline)
-        except av.FFmpegError as error:
-            raise VideoError(_opening_reason(error, path, deadline), path) from error
+        self.container = open_container(path, deadline)
         stream = self.container.streams.best("video")
         if not isinstance(stream, VideoStream):
             kinds = ", ".join(sorted({stream.type for stream in self.container.streams}))
@@ -311,6 +308,15 @@ def describe(error: av.FFmpegError) -> str:
     return error.strerror or str(error)
 
 
+def open_container(path: Path, deadline: Deadline, formats: str = _CONTAINERS) -> InputContainer:
+    """A file of one of the `formats`, opened; a `VideoError` with FFmpeg's real reason where it cannot be."""
+    _check_regular_file(path)
+    try:
+        return _open_with_av(path, deadline, formats)
+    except av.FFmpegError as error:
+        raise VideoError(_opening_reason(error, path, deadline, formats), path) from error
+
+
 def _check_regular_file(path: Path) -> None:
     """Plain words for what FFmpeg would report oddly, or wait for (a pipe)."""
     if not path.exists():
@@ -321,13 +327,14 @@ def _check_regular_file(path: Path) -> None:
         raise VideoError("the file is empty (0 bytes)", path)
 
 
-def _open_with_av(path: Path, deadline: Deadline) -> InputContainer:
+def _open_with_av(path: Path, deadline: Deadline, formats: str) -> InputContainer:
     # The prefix keeps a colon in a name from being read as a protocol. Names and comments inside files are in any
     # encoding and not needed here.
-    return av.open(f"file:{path.absolute()}", options=_OPTIONS, metadata_errors="replace", timeout=deadline.remaining())
+    options = {"protocol_whitelist": "file", "format_whitelist": formats, "max_pixels": str(MAX_PIXELS)}
+    return av.open(f"file:{path.absolute()}", options=options, metadata_errors="replace", timeout=deadline.remaining())
 
 
-def _opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> str:
+def _opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline, formats: str) -> str:
     """FFmpeg's words, with what it logs while it fails to open the file: often the real reason.
 
     Logging stays off otherwise: it would print to the terminal, and costs time.
@@ -336,7 +343,7 @@ def _opening_reason(error: av.FFmpegError, path: Path, deadline: Deadline) -> st
     av.logging.set_level(av.logging.ERROR)
     av.logging.set_skip_repeated(False)  # the second file with the same fault has the same reason
     try:
-        with av.logging.Capture() as messages, _open_with_av(path, deadline):
+        with av.logging.Capture() as messages, _open_with_av(path, deadline, formats):
             pass
     except av.FFmpegError:
         pass

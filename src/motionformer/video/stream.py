@@ -6,9 +6,10 @@ frame. So frames cannot be asked for.
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -24,6 +25,7 @@ from torch import Tensor
 from motionformer.errors import VideoError
 from motionformer.video.container import LENIENT, STRICT, Deadline, VideoFile, describe, wrap_decoder_errors
 from motionformer.video.images import ImageFolder, ToRGB
+from motionformer.video.resample import Resample, by_clock, by_filter, with_regular_times
 from motionformer.video.source import StreamClock
 
 _CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}"), "win32": ("dshow", "video={}")}
@@ -40,6 +42,8 @@ class FrameStream:
     """Knows when the frames that came out so far appear, and when the last of them ends."""
     damaged_from: int | None = None
     """The first frame that came out after the decoder had reported damage: this one and those after it may show it."""
+    start: float = 0.0
+    """When the first frame appears, in seconds of the container's time; of streams at a constant rate."""
 
     def mark_damaged(self, frame: int) -> None:
         """Damage was reported before `frame` came out; what was reported before stays."""
@@ -78,6 +82,74 @@ def stream_video(
             path, _upright(_timed(file.decode(found), clock), lambda: file.opened.stream, square_pixels)
         )
         yield found
+
+
+@contextmanager
+def stream_at_rate(
+    path: str | PathLike[str],
+    rate: int,
+    how: Resample,
+    *,
+    seconds: float | None = None,
+    time_limit: float | None = 30.0,
+    image_rate: float = 30.0,
+) -> Iterator[FrameStream]:
+    """A video at `rate` frames per second (see `video.resample`), pixels as stored. A frame that is shown again is the
+    same tensor. `seconds` is how much of the video is read.
+
+    A folder of frames has no time stamps for FFmpeg's filter: it is read by the clock.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if how == "filter":
+            raise VideoError("a folder of frames has no time stamps for FFmpeg's filter: use the clock", path)
+        with stream_video(path, time_limit=time_limit, image_rate=image_rate) as folder:
+            timed = ((i / image_rate, frame) for i, frame in enumerate(folder.frames))
+            yield constant_stream(rate, by_clock(timed, rate, seconds))
+        return
+    with closing(_File(path, time_limit, num_threads=1)) as file:
+        source, found = constant_stream(rate), constant_stream(rate)
+        frames = file.decode(source)
+        if not file.opened.has_times:
+            frames = with_regular_times(frames, Fraction(_rate(file.opened.stream)).limit_denominator(100_000))
+        if how == "filter":
+            picked = by_filter(frames, rate, seconds)
+        else:
+            picked = by_clock(((_seconds(frame), frame) for frame in frames), rate, seconds)
+        found.frames = _explain(path, _convert(picked, found, source, by_stamps=how == "filter"))
+        yield found
+
+
+def constant_stream(rate: int, frames: Iterable[Tensor] = ()) -> FrameStream:
+    """Frames of which every one is shown as long as the others."""
+    return FrameStream(float(rate), iter(frames), StreamClock(float(rate)))
+
+
+def _convert(
+    picked: Iterator[VideoFrame], found: FrameStream, source: FrameStream, by_stamps: bool
+) -> Iterator[UInt8[Tensor, "H W 3"]]:
+    """Each frame once, however often it is shown. What was decoded before damage was reported may come out after it."""
+    held: VideoFrame | None = None  # kept, so that its memory is not another frame's
+    for count, frame in enumerate(picked):
+        if held is None:
+            to_rgb = ToRGB(frame)
+            found.start = _seconds(frame) if by_stamps else 0.0
+        if source.damaged_from is not None:
+            found.mark_damaged(count)
+        if frame.is_corrupt:
+            raise VideoError("is damaged", frame=count)
+        if held is None or frame.planes[0].buffer_ptr != held.planes[0].buffer_ptr:
+            shown = to_rgb.upright(to_rgb(frame)[None])[0].clone()
+        held = frame
+        yield shown
+    if held is None:
+        raise VideoError("holds a video stream without a single picture")
+
+
+def _seconds(frame: VideoFrame) -> float:
+    if frame.time is None:
+        raise VideoError("has frames without time stamps: it cannot be read at a constant rate")
+    return float(frame.time)
 
 
 class _File:

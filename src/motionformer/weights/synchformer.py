@@ -32,6 +32,18 @@ INPUT = InputSpec(
     frames=16, stride=1, fps=25.0, hop=8, interpolation="bicubic", views=1, crops=1, mean=(0.5,) * 3, std=(0.5,) * 3
 )
 """Segments of 16 frames every 8 frames, at 25 per second."""
+VISUAL = ModelConfig(
+    attention="divided",
+    project_values=False,
+    num_classes=0,
+    readout="frames",
+    hidden_head=False,
+    drop_path=0.0,
+    drop_path_time=False,
+    input=INPUT,
+    source=SYNCHFORMER,
+)
+"""The visual half of the published file."""
 _HALVES = {"vfeat_extractor.": "visual.", "v_encoder.": "visual.", "afeat_extractor.": "audio.", "a_encoder.": "audio."}
 _COMPARISON = ("vproj.", "aproj.", "transformer.")
 _OF_TRAINING = ("logit_scale",)

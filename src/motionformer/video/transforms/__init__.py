@@ -132,7 +132,8 @@ def resize_transform(spec: InputSpec, size: Size | None = None) -> Pipeline:
 def crop_transform(spec: InputSpec, crop: CropChoice = "centre") -> Pipeline:
     """The second half: resized frames, laid out as `[t h w 3]` again, → what the model takes."""
     size = (spec.height, spec.width)
-    cut = CentreCrop(size) if crop == "centre" else SideCrop(size, crop)
+    # models of overlapping clips (Synchformer) were trained on torchvision's crops
+    cut = CentreCrop(size, to_even=spec.hop is not None) if crop == "centre" else SideCrop(size, crop)
     return Pipeline(FromFrames(), cut, *([] if spec.protocol == "released" else finish(spec)))
 
 

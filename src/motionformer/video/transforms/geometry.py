@@ -179,10 +179,18 @@ class RandomCrop(_Crop):
 
 
 class CentreCrop(_Crop):
-    """`size` from the middle."""
+    """`size` from the middle.
+
+    Args:
+        to_even: half a pixel goes to the even one, as in torchvision; otherwise up, as in the published protocol.
+    """
+
+    def __init__(self, size: int | Size, *, to_even: bool = False) -> None:
+        super().__init__(size)
+        self.to_even = to_even
 
     def _corner(self, down: int, across: int, generator: Generator | None) -> Size:
-        return middle(down), middle(across)
+        return (round(down / 2), round(across / 2)) if self.to_even else (middle(down), middle(across))
 
 
 class SideCrop(_Crop):

@@ -1,0 +1,191 @@
+"""Which head, and how good is it: cross-validation, the choice, and the learning curve.
+
+Folds are stratified by class and grouped by file and by `Record.group`: no group is on both sides of a fold. The head
+and its setting are chosen by cross-validation alone; the held-out clips are scored once, by the chosen head.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from motionformer.data.record import Annotations, classes_of
+from motionformer.errors import AnnotationError
+from motionformer.finetuning.split import stratified_folds
+from motionformer.logging import show_count
+from motionformer.probing.cache import FeatureCache
+from motionformer.probing.heads import HeadKind, Setting
+
+CURVE = (1, 2, 5, 10, 20)
+"""Clips per class of the learning curve; all of them come last."""
+_DRAWS = 3
+"""Subsets of each size in each fold."""
+
+
+@dataclass(frozen=True)
+class Clips:
+    """The readable clips: positions in the cache, classes, and how they are split."""
+
+    annotations: Annotations
+    class_names: tuple[str, ...]
+    train: list[int]
+    test: list[int]
+    train_labels: Int64[Tensor, " n"]
+    test_labels: Int64[Tensor, " m"]
+    folds: Int64[Tensor, " n"]
+    """The fold that holds a training clip out; −1 for one that every fold trains on."""
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, every: Annotations, num_train: int, failures: Sequence[int], num_folds: int, seed: int) -> "Clips":
+        """Of all videos, those for training first; without those that could not be read."""
+        labels = [classes_of(record.label)[0] for record in every]
+        train, test = (
+            [i for i in part if i not in failures] for part in (range(num_train), range(num_train, len(every)))
+        )
+        known = sorted({labels[i] for i in train})
+        lost = sorted({*labels} - {*known})
+        if lost or not test:
+            what = f"training video of class {every.label_name(lost[0])!r}" if lost else "held-out video"
+            raise AnnotationError(
+                f"no {what} can be read ({show_count(len(failures), 'video')} failed): `motionformer data check` names"
+                " them.",
+                every.records[0].source,
+            )
+        numbers = {label: number for number, label in enumerate(known)}
+        records = [every.records[i] for i in train]
+        held = stratified_folds(records, num_folds, seed)
+        folds = [next((number for number, ids in enumerate(held) if id(record) in ids), -1) for record in records]
+        never = [every.label_name(records[i].label) for i, fold in enumerate(folds) if fold < 0]
+        notes = []
+        if never:
+            some = ", ".join(sorted(set(never))[:5])
+            notes.append(
+                f"{show_count(len(never), 'video')} of {some} cannot be cross-validated: too few, or of one group"
+            )
+        return cls(
+            every,
+            tuple(every.label_name(label) for label in known),
+            train,
+            test,
+            torch.tensor([numbers[labels[i]] for i in train]),
+            torch.tensor([numbers[labels[i]] for i in test]),
+            torch.tensor(folds),
+            tuple(notes),
+        )
+
+    @cached_property
+    def held(self) -> Bool[Tensor, "folds n"]:
+        """Of each fold that holds something out, which clips."""
+        return torch.stack([self.folds == number for number in self.folds.unique().tolist() if number >= 0])
+
+    @property
+    def num_crossed(self) -> int:
+        """Training clips that some fold holds out."""
+        return int(self.held.sum())
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Cross-validated accuracy with so many clips of each class."""
+
+    clips: float
+    """Of each class; for all of them, the mean."""
+    correct: int
+    total: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.total
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of one kind of head."""
+
+    kind: HeadKind
+    sweep: list[tuple[Setting, int]]
+    """Of every setting, how many cross-validated clips were right."""
+    best: Setting
+    right: Bool[Tensor, " n"]
+    """Of every training clip, whether the best setting was right in the fold that held it out."""
+    curve: list[CurvePoint]
+    parameters: int
+    cpu_seconds: float
+    """Of the sweep, all folds, and the learning curve."""
+
+    @property
+    def correct(self) -> int:
+        return int(self.right.sum())
+
+
+def try_kind(kind: HeadKind, features: FeatureCache, data: Clips, seed: int) -> Tried:
+    """Every setting in every fold at once; then the best one with fewer clips."""
+    began = time.process_time()
+    solver = kind.solver(features, data.train, data.train_labels, len(data.class_names), seed)
+    settings, folds = kind.settings, (~data.held).float()
+    logits = solver.logits(folds.repeat_interleave(len(settings), dim=0), list(settings) * len(folds))
+    right = _right_where_held(logits, data, len(settings))
+    counts = right.sum(dim=1).tolist()
+    which = max(range(len(settings)), key=lambda i: (counts[i], settings[i].decay))
+    best = settings[which]
+    curve = []
+    sizes = [size for size in CURVE if size < _largest_class(data)] if kind.is_linear else []
+    if sizes:
+        generator = torch.Generator().manual_seed(seed)
+        subsets = [_draw(data, fold, size, generator) for fold in folds for size in sizes for _ in range(_DRAWS)]
+        logits = solver.logits(torch.stack(subsets), [best] * len(subsets))
+        found = _right_where_held(logits, data, len(sizes) * _DRAWS).sum(dim=1).view(len(sizes), _DRAWS).sum(dim=1)
+        total = _DRAWS * data.num_crossed
+        curve = [CurvePoint(float(size), int(c), total) for size, c in zip(sizes, found.tolist(), strict=True)]
+    mean = float(folds.sum(dim=1).mean()) / len(data.class_names)
+    curve.append(CurvePoint(mean, counts[which], data.num_crossed))
+    seconds = time.process_time() - began
+    return Tried(kind, list(zip(settings, counts, strict=True)), best, right[which], curve, solver.parameters, seconds)
+
+
+def extrapolate(points: Sequence[CurvePoint], factors: Sequence[float] = (2.0, 4.0)) -> dict[str, float] | None:
+    """What more clips would bring, if errors go on to fall as a power of their number.
+
+    The power is fitted to the curve from 2 clips per class on; the last point, all clips, is what is extended.
+
+    Returns:
+        `exponent`, and the accuracy with each of `factors` times as many clips, as `x2`. None where the curve has fewer
+        than three points or errors do not fall.
+    """
+    used = [point for point in points if point.clips >= 2]
+    if len(used) < 3:
+        return None
+    # half an error more than there are: a curve that reaches none would fall for ever
+    errors = [(point.total - point.correct + 0.5) / (point.total + 1) for point in used]
+    slope = float(np.polyfit(np.log([point.clips for point in used]), np.log(errors), 1)[0])
+    if slope >= 0:
+        return None
+    return {"exponent": -slope, **{f"x{factor:g}": 1 - errors[-1] * factor**slope for factor in factors}}
+
+
+def _right_where_held(logits: Float[Tensor, "m n k"], data: Clips, repeats: int) -> Bool[Tensor, "repeats n"]:
+    """Fold by fold, `repeats` of each: whether a clip is right in the fold that held it out."""
+    right = (logits.argmax(dim=-1) == data.train_labels).unflatten(0, (-1, repeats))
+    found: Tensor = (right & data.held[:, None]).any(dim=0)
+    return found
+
+
+def _largest_class(data: Clips) -> int:
+    """Clips that every fold has of some class."""
+    return min(int(data.train_labels[~held].bincount().max()) for held in data.held)
+
+
+def _draw(data: Clips, allowed: Float[Tensor, " n"], per_class: int, generator: torch.Generator) -> Float[Tensor, " n"]:
+    """`per_class` clips of each class among those allowed, or all of a class that has fewer."""
+    chosen = torch.zeros_like(allowed)
+    order = torch.randperm(len(allowed), generator=generator)
+    order = order[allowed[order] > 0]
+    for label in range(len(data.class_names)):
+        chosen[order[data.train_labels[order] == label][:per_class]] = 1.0
+    return chosen

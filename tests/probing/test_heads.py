@@ -1,0 +1,77 @@
+"""Linear heads solved all at once, folds, and the learning curve."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from motionformer.data.record import Record
+from motionformer.finetuning.split import stratified_folds
+from motionformer.probing.heads import LinearHeads, Setting
+from motionformer.probing.selection import CurvePoint, extrapolate
+
+
+@pytest.mark.parametrize("shape", [(40, 12), (20, 60)])
+def test_a_head_is_the_minimum_of_its_loss(shape: tuple[int, int]) -> None:
+    """Against L-BFGS in double precision, on the clips that are included and no others."""
+    n, d = shape
+    features, labels = torch.randn(n, d) * torch.logspace(-1, 1, d) + 3, torch.arange(n) % 3
+    included = torch.stack((torch.ones(n), (torch.arange(n) % 4 > 0).float()))
+    settings = [Setting(3.0), Setting(30.0)]
+    heads = LinearHeads(features, labels, 3)
+    found = heads.logits(included, settings)
+    x = ((features - features.mean(dim=0)) / features.std(dim=0, correction=0)).double()
+    for row, setting, logits in zip(included, settings, found, strict=True):
+        weight, bias = (torch.zeros(3, d).double().requires_grad_(), torch.zeros(3).double().requires_grad_())
+        solver = torch.optim.LBFGS((weight, bias), max_iter=500, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
+
+        def loss(row: torch.Tensor = row, setting: Setting = setting, weight: torch.Tensor = weight) -> torch.Tensor:
+            each = F.cross_entropy(x @ weight.T + bias, labels, reduction="none")  # noqa: B023
+            return (each * row).sum() + setting.decay / 2 * weight.square().sum()
+
+        def closure() -> float:
+            solver.zero_grad()  # noqa: B023
+            value = loss()
+            value.backward()
+            return float(value)
+
+        solver.step(closure)  # type: ignore[arg-type]
+        expected = x @ weight.T + bias
+        torch.testing.assert_close(
+            logits.double().softmax(-1), expected.softmax(-1).detach(), atol=5e-3, rtol=0, check_dtype=False
+        )
+    weight, bias = heads.layer(settings[0])
+    torch.testing.assert_close(features @ weight.T + bias, found[0], atol=1e-3, rtol=1e-3)
+
+
+def test_a_channel_that_never_changes_changes_nothing() -> None:
+    features, labels = torch.randn(20, 5), torch.arange(20) % 2
+    features[:, 2] = 7.0
+    with_it = LinearHeads(features, labels, 2).logits(torch.ones(1, 20), [Setting(1.0)])
+    without = LinearHeads(features[:, [0, 1, 3, 4]], labels, 2).logits(torch.ones(1, 20), [Setting(1.0)])
+    torch.testing.assert_close(with_it, without, atol=1e-4, rtol=1e-4)
+
+
+def test_folds_hold_every_record_out_once_and_no_group_apart() -> None:
+    records = [Record(Path(f"{i}.mp4"), label=i % 3, group=f"person {i // 6}") for i in range(60)]
+    folds = stratified_folds(records, 5, seed=0)
+    held = [id(record) for fold in folds for record in records if id(record) in fold]
+    assert sorted(held) == sorted(id(record) for record in records)
+    for fold in folds:
+        inside, outside = ({one.group for one in records if (id(one) in fold) is side} for side in (True, False))
+        assert not inside & outside
+        counts = [sum(id(one) in fold and one.label == label for one in records) for label in range(3)]
+        assert counts == [4, 4, 4]
+    alone = [*records, Record(Path("alone.mp4"), label=3)]
+    assert not any(id(alone[-1]) in fold for fold in stratified_folds(alone, 5, seed=0))
+
+
+def test_a_curve_that_halves_its_errors_goes_on_to_halve_them() -> None:
+    points = [CurvePoint(2.0**i, 10_000 - 8_000 // 2**i, 10_000) for i in range(1, 6)]
+    found = extrapolate(points)
+    assert found is not None
+    assert found["exponent"] == pytest.approx(1.0, abs=0.01)
+    assert found["x2"] == pytest.approx(1 - 125e-4, abs=2e-4)
+    assert extrapolate([CurvePoint(2.0**i, 500, 1000) for i in range(1, 6)]) is None
+    assert extrapolate(points[:2]) is None
