@@ -22,7 +22,8 @@ In a csv of path,labels a video has any number of classes, as in `run|jump`.
 
 Splits the videos (or uses the folders train/ and val/), picks sizes for them and for this machine, and trains. The
 run folder holds the recipe and the two lists: `motionformer train RECIPE` is the same run. The same command resumes
-an interrupted run. `key=value` changes any key of the recipe.
+an interrupted run. SIGTERM and SIGUSR1 save a checkpoint and end the command with exit code 75. `key=value` changes any
+key of the recipe.
 
 **Examples**
 
@@ -60,9 +61,9 @@ def finetune(
     ] = "",
     attention: Attention = None,
     readout: Annotated[
-        Literal["class", "motion"] | None,
+        Literal["class", "motion", "mean", "attentive"] | None,
         typer.Option(
-            help="Input of the head: the class token, or motion beside it.",
+            help="Input of the head: the class token, motion beside it, the mean of patches, or a learnt query.",
             show_default="motion, or that of the video weights",
         ),
     ] = None,
@@ -90,6 +91,7 @@ def finetune(
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan, with every default, without training.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result, or the plan, as JSON.")] = False,
 ) -> None:
+    from motionformer.distributed import current_rank, is_rank_zero
     from motionformer.finetuning import FinetuneOptions, plan_finetune
     from motionformer.logging import show_messages
 
@@ -115,7 +117,7 @@ def finetune(
         output=output,
         missing=missing,
     )
-    console = plain_console(stderr=as_json)
+    console = plain_console(stderr=as_json, quiet=not is_rank_zero())
     with show_messages():
         planned = plan_finetune(videos, options, overrides or [])
     _print_plan(console, planned)
@@ -136,10 +138,11 @@ def finetune(
         return
     from motionformer.training import train as run_training
 
-    planned.write_lists()
+    current_rank().on_zero(planned.write_lists)
     with show_messages():
         result = run_training(planned.recipe)
-    _print_result(result, planned, console, as_json)
+    if is_rank_zero():
+        _print_result(result, planned, console, as_json)
 
 
 def _run_probe(
@@ -188,13 +191,20 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     from motionformer.logging import show_count
     from motionformer.models.adapter import describe_adapters
     from motionformer.training.model import build_config
+    from motionformer.training.run_folder import describe_shape
 
     recipe = planned.recipe
     config = build_config(recipe, len(planned.class_names))
     spec, videos = config.input, planned.facts
     several = "any number per video: " if planned.train.is_multi_label else ""
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
-    inputs = {"class": "the class token", "motion": "the class token and motion moments"}
+    first = "the class token" if config.num_prefix_tokens else "the mean of patch tokens"
+    inputs = {
+        "class": first,
+        "motion": f"{first} and motion moments",
+        "mean": "the mean of patch tokens",
+        "attentive": "what a learnt query attends to",
+    }
     clips, epochs = show_count(recipe.global_batch, "clip"), show_count(recipe.epochs, "epoch")
     length = f"{show_count(planned.steps, 'step')} of {clips} ({epochs})"
     saved = {"best": "the best epoch on the held-out videos; its metrics on them are optimistic"}
@@ -204,7 +214,7 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
         ("classes", several + ", ".join(planned.class_names)),
         ("clip", f"{show_count(spec.frames, 'frame')} {how}, {spec.height} × {spec.width} px"),
         ("mirrored", planned.mirrored),
-        ("model", f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}"),
+        ("model", describe_shape(config)),
         *([("adapters", describe_adapters(config))] if config.adapter.attention else []),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),

@@ -16,7 +16,7 @@ TRAIN_HELP = """Train the model of a recipe, or resume an interrupted run of it.
 RECIPE is a YAML file, or the name of a recipe that comes with the package (`motionformer recipes` lists them);
 `key=value` changes a setting. The run folder (`output`, by default `runs/NAME`) gets the model, its metrics,
 checkpoints and a run card. The same command again resumes an interrupted run exactly; a finished run is not
-repeated.
+repeated. SIGTERM and SIGUSR1 save a checkpoint and end the command with exit code 75.
 
 **Examples**
 
@@ -78,6 +78,7 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
             "validation data": val_source.how,
             "clip": f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}",
             "mirrored": mirrored,
+            "model": model["what"],
             "parameters": f"{model['parameters'] / 1e6:.2f} M",
             "multiply-adds": f"{model['multiply_adds'] / 1e9:.3g} G per clip, forward",
             "global batch": f"{show_count(plan.processes * plan.clips_at_once * plan.accumulation, 'clip')} = "

@@ -28,6 +28,7 @@ from torch import Tensor
 from motionformer.attention import SCHEMES
 from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
+from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference.inputs import Input, run_job
 from motionformer.inference.opening import open_input
@@ -125,7 +126,7 @@ class FeatureExtractor:
             model = load_model(model, protocol=protocol)
         depth, prefix = len(model.blocks), model.config.num_prefix_tokens
         by_frame = model.config.readout == "frames"
-        what = what or ("frames" if by_frame else "class")
+        what = what or ("frames" if by_frame else "class" if prefix else "pooled")
         if what not in get_args(What):
             raise EvaluationError(f"`what` ({what!r}) must be one of {', '.join(get_args(What))}.")
         if what == "frames":
@@ -354,7 +355,8 @@ def extract_all(
             else:
                 yield _extract(extractor, path, files[path], own, dtype)
 
-    return run_job(list(files), work, description="features")
+    current_rank().check_shared(out)
+    return run_job(list(files), work, description="features", keeps=str(out))
 
 
 def _class_token(prefix: Tensor, patches: Tensor, mask: Tensor | None) -> Tensor:

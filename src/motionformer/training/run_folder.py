@@ -186,6 +186,13 @@ class Checkpoint:
         except (OSError, IndexError, UnicodeDecodeError):
             return False
 
+    def identity(self) -> tuple[int, str] | None:
+        """Its size and checksum as they stand there; None where it is not there."""
+        try:
+            return self.file.stat().st_size, self._checksum.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+
     def remove(self) -> None:
         self.file.unlink(missing_ok=True)
         self._checksum.unlink(missing_ok=True)
@@ -254,11 +261,17 @@ def describe_environment() -> dict[str, Any]:
 def describe_model(config: ModelConfig) -> dict[str, Any]:
     cost = measure(config)
     return {
-        "what": f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}",
+        "what": describe_shape(config),
         "parameters": cost.parameters,
         "multiply_adds": cost.macs,
         "input": config.to_dict()["input"],
     }
+
+
+def describe_shape(config: ModelConfig) -> str:
+    """Such as `trajectory attention, orthoformer kernel, 96 wide, 4 layers`."""
+    kernel = "" if config.kernel.kind == "exact" else f"{config.kernel.kind} kernel, "
+    return f"{config.attention} attention, {kernel}{config.dim} wide, {show_count(config.depth, 'layer')}"
 
 
 def _git_commit() -> str | None:
