@@ -13,7 +13,7 @@ from motionformer.attention.contract import UnknownKindError
 from motionformer.errors import RecipeError, TraceError
 from motionformer.finetuning.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.models import AdapterConfig, AttentionAdapter, ModelConfig
-from motionformer.models.costs import measure, paper_macs
+from motionformer.models.costs import paper_macs
 from motionformer.tracing.maps import Question, _attention_of_point, _rollout, walk_layers
 from motionformer.training.model import build_config, build_model
 from motionformer.training.recipe import Recipe, make_recipe
@@ -95,10 +95,6 @@ def test_its_cost_is_counted(scheme: str) -> None:
     assert paper_macs(config) == pytest.approx(paper_macs(plain) + 2 * one)
     if scheme == "joint":  # by hand: norm, down and up, four projections, two products of 37 × 37
         assert one == 5 * 37 * 32 + 2 * 37 * 32 * 32 + 4 * 37 * 32 * 32 + 2 * 37 * 37 * 32
-        with_it, without = measure(config), measure(plain)
-        extra = sum(p.numel() for n, p in model_with(scheme).named_parameters() if ".adapter." in n)
-        assert with_it.parameters - without.parameters == extra
-        assert with_it.macs - without.macs == pytest.approx(2 * one, rel=0.01)
 
 
 @SCHEMES
