@@ -8,6 +8,7 @@ follows, so the video block needs none. Registers become prefix tokens.
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -200,6 +201,7 @@ def _matching_config(
         by = "ImageNet statistics" if imagenet else "0.5"
         assumed = f"pixels are taken to be normalised by {by}"
         report.notes.append(assumed if processor is None else f"pixels are scaled as in {processor.name}")
+    side = InputSpec().height // kernel.shape[-1] * kernel.shape[-1]
     rotary: dict[str, Any] = {} if "pos_embed" in weights else {"rotary": "space", "positions": "time"}
     registers = weights.get("register_tokens")
     return ModelConfig(
@@ -213,7 +215,9 @@ def _matching_config(
         activation=activation(settings) if "model_type" in settings else "gelu",
         qkv_bias="blocks.0.attn.qkv.bias" in weights,
         hidden_head=False,
-        input=InputSpec(mean=mean or (processor or spec).mean, std=std or (processor or spec).std),
+        input=replace(
+            spec, height=side, width=side, mean=mean or (processor or spec).mean, std=std or (processor or spec).std
+        ),
         source=report.source,
         **rotary,
     )
