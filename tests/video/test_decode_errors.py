@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from motionformer.errors import MotionformerError, VideoError
 from motionformer.video import open_video, read_frames
-from motionformer.video.container import MAX_PIXELS, _check_regular_file
+from motionformer.video.container import LENIENT, MAX_PIXELS, STRICT, _check_regular_file
 
 
 def refused(path: Path, indices: list[int] | None = None, **options: object) -> VideoError:
@@ -211,3 +211,17 @@ class Broken:
 def test_the_error_keeps_its_type_on_the_way_from_a_worker() -> None:
     with pytest.raises(VideoError, match=r"nowhere\.mp4: there is no such file"):
         next(iter(DataLoader(Broken(), num_workers=1, multiprocessing_context="fork")))
+
+
+def test_frames_that_are_too_large_are_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words, not "Invalid argument": by the header of the file, and by what the decoder finds in it."""
+    video = write_video(tmp_path / "a.mp4", num_frames=2)
+    for limit in (100, None):
+        with monkeypatch.context() as patched:
+            if limit is not None:
+                patched.setattr("motionformer.video.container.MAX_PIXELS", limit)
+            else:
+                patched.setitem(STRICT, "max_pixels", "100")
+                patched.setitem(LENIENT, "max_pixels", "100")
+            with pytest.raises(VideoError, match="larger than 67 megapixels"), open_video(video) as opened:
+                opened.read([0])

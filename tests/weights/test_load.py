@@ -210,13 +210,11 @@ class TestWrongFiles:
         torch.save({"model_state": {"x": _Evil()}}, tmp_path / "zip.pyth")
         (tmp_path / "plain.pyth").write_bytes(pickle.dumps(_Evil(), protocol=2))
         for name in ("zip.pyth", "plain.pyth"):
-            with pytest.raises(CheckpointError, match=r"pickled code or objects \(print\), which is not loaded"):
+            with pytest.raises(CheckpointError, match=r"would run code when it is opened \(\w+\.print\)"):
                 load_model(tmp_path / name)
         assert "executed" not in capsys.readouterr().out
         torch.save({"x": _Shell()}, tmp_path / "blocked.pyth")  # of a module that PyTorch names in another sentence
-        with pytest.raises(
-            CheckpointError, match=r"pickled code or objects \((posix|nt)\.system\), which is not loaded"
-        ):
+        with pytest.raises(CheckpointError, match=r"would run code when it is opened \((posix|nt)\.system\)"):
             load_model(tmp_path / "blocked.pyth")
 
     def test_truncated(self, tmp_path: Path) -> None:
@@ -295,7 +293,9 @@ class TestWrongFiles:
         create_model("motionformer-tiny", depth=1).save_pretrained(tmp_path)
         describe(tmp_path, **changes)
         for load in (load_model, read_config):
-            with pytest.raises(CheckpointError, match=r"config.json does not describe a model") as caught:
+            with pytest.raises(
+                CheckpointError, match=r"(config.json|its configuration) does not describe a model"
+            ) as caught:
                 load(tmp_path)
             assert str(tmp_path / "model.safetensors") in str(caught.value)
 

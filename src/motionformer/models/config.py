@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_type_hints
 
 from motionformer.attention import KERNELS, SCHEMES
 from motionformer.deprecation import rename_deprecated, warn_deprecated
 from motionformer.errors import ClipSizeError
+from motionformer.models.validation import check_value
 from motionformer.video.spec import InputSpec as InputSpec
 from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
@@ -265,12 +266,11 @@ def _from_dict(cls: type[Any], values: Mapping[str, Any]) -> Any:
     made = {}
     for name, value in values.items():
         if is_dataclass(hints[name]) and isinstance(value, Mapping):
-            value = _from_dict(hints[name], value)
+            value = _from_dict(cast(type[Any], hints[name]), value)
         elif isinstance(value, list):
             value = tuple(value)
-        elif get_origin(hints[name]) is Literal and value not in get_args(hints[name]):
-            raise ValueError(f"`{name}` must be one of {', '.join(get_args(hints[name]))}; not {value!r}.")
-        elif name in registries:
+        check_value(cls, name, value, hints[name])
+        if name in registries:
             registries[name][value]  # an unknown name is an error that lists the known ones
         made[name] = value
     return cls(**made)

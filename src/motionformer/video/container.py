@@ -5,6 +5,7 @@ Reading packets without decoding them is cheap (milliseconds for ten seconds of 
 presentation time. That is enough to seek exactly (`FrameIndex.frames`), as long as those times are real.
 """
 
+import errno
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ else:
 
 MAX_PIXELS = 8192 * 8192
 """Of one frame. A larger one is a broken or hostile header."""
+_TOO_LARGE = f"larger than {MAX_PIXELS // 1_000_000} megapixels"
 LENIENT = {"max_pixels": str(MAX_PIXELS)}
 """A damaged picture is patched up, as every player does."""
 STRICT = {**LENIENT, "err_detect": "crccheck+bitstream+buffer+explode"}
@@ -84,6 +86,10 @@ class VideoFile:
         if stream.codec_context is None:
             self.close()
             raise VideoError("holds video of a codec that FFmpeg does not know", path)
+        width, height = stream.codec_context.width, stream.codec_context.height
+        if width * height > MAX_PIXELS:
+            self.close()
+            raise VideoError(f"its frames are {width} × {height} pixels: {_TOO_LARGE}", path)
         for other in self.container.streams:
             other.discard = Discard.none if other is stream else Discard.all
         stream.codec_context.thread_count = num_threads
@@ -305,6 +311,8 @@ def describe(error: av.FFmpegError) -> str:
     """FFmpeg's words for an error, without numbers and file names."""
     if isinstance(error, av.ExitError):
         return "took longer than the time limit"
+    if error.errno == errno.EINVAL:  # FFmpeg checks the size of frames before all else
+        return f"the decoder cannot read it: its frames are {_TOO_LARGE}, or its header is broken"
     return error.strerror or str(error)
 
 

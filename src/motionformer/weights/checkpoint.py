@@ -1,13 +1,14 @@
 """A weights file → named tensors, or an error with the reason. Nothing pickled is ever executed."""
 
+import io
 import json
 import pickle
-import re
+import pickletools
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
@@ -21,6 +22,10 @@ _STATE_KEYS = ("model_state", "state_dict", "model", "teacher", "student", "modu
 """Where training codes put the weights inside their file, most trusted first."""
 SUFFIXES = (".safetensors", ".pyth", ".pth", ".pt", ".bin", ".ckpt")
 """Of weights files."""
+_MAX_CONFIG = 64 << 20
+_MAX_PICKLES = 8
+_PLAIN = ("torch.", "collections.OrderedDict", "numpy.", "_codecs.encode")
+"""What weights are pickled with."""
 _WRAPPERS = ("module.", "_orig_mod.", "backbone.", "model.")
 
 
@@ -53,19 +58,71 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _load_without_code(path: Path) -> Any:
+    _check_archive(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"Unsupported [\w ]+: (?:GLOBAL )?([\w.]+)|unsupported GLOBAL ([\w.]+)", str(error))
-        if found:
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        code = _find_code(path)
+        if code:
             raise CheckpointError(
-                f"{path}: holds pickled code or objects ({found[1] or found[2]}), which is not loaded: it could run "
-                "anything. Save the weights alone, as a dict of tensors or as safetensors."
+                f"{path}: this file would run code when it is opened ({code}), so it was not opened. Do not trust it: "
+                "ask for the weights alone, as safetensors or as a dict of tensors."
             ) from error
-        reason = re.search(r"WeightsUnpickler error: *(.*)", str(error))
-        raise CheckpointError(f"{path}: not a checkpoint ({reason[1] if reason else _first_line(error)}).") from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError, zipfile.BadZipFile, AttributeError) as error:
+        # torch's own words advise to switch this protection off
+        reason = "" if "weights_only" in str(error) else f" ({_first_line(error)})"
+        raise CheckpointError(f"{path}: not a checkpoint, or a damaged one{reason}.") from error
+    except (EOFError, ValueError, KeyError, OSError, AttributeError, LookupError, OverflowError, MemoryError) as error:
         raise CheckpointError(f"{path}: not a checkpoint, or a damaged one ({_first_line(error)}).") from error
+
+
+def _check_archive(path: Path) -> None:
+    """Torch files are archives without compression: what is larger inside than outside was made to fill the memory."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise CheckpointError(f"{path}: not a checkpoint, or a damaged one ({_first_line(error)}).") from error
+    inside, outside = sum(entry.file_size for entry in entries), path.stat().st_size
+    if inside > outside:
+        raise CheckpointError(
+            f"{path}: {inside:,} bytes are packed into {outside:,}: torch does not compress weights, and this file is "
+            "not unpacked. Ask for the file as it was saved."
+        )
+
+
+def _find_code(path: Path) -> str:
+    """The first function or class that a pickled file names and that is no part of plain weights; nothing is loaded."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+                if any("/code/" in name for name in names):
+                    return "TorchScript"
+                pickled = archive.read(next(name for name in names if name.endswith("data.pkl")))
+                stream: io.BufferedIOBase = io.BytesIO(pickled)
+        else:
+            stream = path.open("rb")
+        with stream:
+            for _ in range(_MAX_PICKLES):  # files of older versions hold several, one after the other
+                for name in _globals_of(stream):
+                    if not name.startswith(_PLAIN) or name.startswith("torch.nn.modules"):
+                        return name
+    except (OSError, ValueError, StopIteration, LookupError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        pass  # what follows is no pickle
+    return ""
+
+
+def _globals_of(stream: io.BufferedIOBase) -> Iterator[str]:
+    texts: list[str] = []
+    for opcode, value, _ in pickletools.genops(cast(Any, stream)):
+        if opcode.name in ("GLOBAL", "INST"):
+            yield str(value).replace(" ", ".")
+        elif opcode.name == "STACK_GLOBAL":
+            yield ".".join(texts[-2:])
+        elif isinstance(value, str):
+            texts.append(value)
 
 
 def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
@@ -79,6 +136,14 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path}: holds a {type(state).__name__}, not named tensors.")
     tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+    room = 4 * path.stat().st_size + (1 << 20)  # of weights that share memory, each counts
+    for name, value in tensors.items():
+        room -= value.numel() * value.itemsize
+        if room < 0:
+            raise CheckpointError(
+                f"{path}: tensor {name!r} is {tuple(value.shape)}, more than the file can hold: the file was made to "
+                "fill the memory, or is damaged."
+            )
     if not tensors:
         keys = ", ".join(map(str, list(state)[:5])) or "nothing"
         raise CheckpointError(f"{path}: holds no tensors (found: {keys}).")
@@ -99,7 +164,7 @@ def _parse_cfg(cfg: Any, path: Path) -> dict[str, Any]:
         return {}
     try:
         parsed = yaml.safe_load(cfg)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise CheckpointError(f"{path}: its configuration is not YAML ({_first_line(error)}).") from error
     return parsed if isinstance(parsed, dict) else {}
 
@@ -109,9 +174,11 @@ def _sibling_config(path: Path) -> dict[str, Any]:
     if not config.is_file():
         return {}
     try:
+        if config.stat().st_size > _MAX_CONFIG:
+            raise CheckpointError(f"{config}: more than {_MAX_CONFIG >> 20} MiB is no configuration.")
         parsed = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{config}: not JSON ({error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{config}: not JSON ({_first_line(error)}).") from error
     return parsed if isinstance(parsed, dict) else {}
 
 

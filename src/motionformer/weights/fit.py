@@ -96,8 +96,25 @@ def fit_tensors(
         else:
             missing = sorted(wanted.keys() - fitted.keys() - report.reset.keys())
             raise CheckpointError(f"{report.source}: tensor {name!r} is missing ({len(missing)} are, in all).")
+    for name, value in fitted.items():
+        _check_values(name, value, report.source)
     model.load_state_dict(fitted, strict=False)
     report.loaded = len(fitted)
+
+
+def _check_values(name: str, value: Tensor, source: str) -> None:
+    if not value.is_floating_point():
+        kind = str(value.dtype).removeprefix("torch.")
+        raise CheckpointError(
+            f"{source}: tensor {name!r} is {kind}, no floating-point numbers: quantised weights cannot be read; give "
+            "those that they were made from."
+        )
+    broken = value.numel() - int(torch.isfinite(value if value.itemsize > 1 else value.float()).sum())
+    if broken:
+        raise CheckpointError(
+            f"{source}: {broken:,} of {value.numel():,} values of tensor {name!r} are infinite or not a number: the "
+            "weights are broken."
+        )
 
 
 def _check_position_grid(name: str, value: Tensor, grid: tuple[int, int, int], source: str) -> None:

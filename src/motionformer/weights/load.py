@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import filter as match_names
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from motionformer.weights.released import RELEASED, convert_released, is_release
 log = logging.getLogger("motionformer")
 CONFIG, WEIGHTS, OLDER_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"
 MOTION_TINY = "motion-tiny"
+_MAX_MADE = 1 << 24
+"""Numbers of a model that its file need not have: tables of sines, random features."""
 SHIPPED = {MOTION_TINY: Path(__file__).parent / MOTION_TINY}
 """Weights that come with the package: folders of `config.json`, `model.safetensors` and `training_data.json`."""
 
@@ -52,7 +55,8 @@ def load_model(
     Args:
         source: a folder made by `save_pretrained`, a folder of LoRA adapters (they are merged), a released `.pyth`
             file, a file of Synchformer (its visual half; `load_synchformer` reads all of it), a name of `list_weights`
-            (released files are downloaded once), or `user/name` on the Hugging Face hub.
+            (released files are downloaded once), or `user/name` on the Hugging Face hub, `user/name@REVISION` for a
+            branch, a tag or a commit.
         num_classes: other classes; the classifier is then newly initialised [default: the weights'].
         frames: frames per clip; position embeddings are interpolated [default: the weights'].
         size: height and width of a clip, or one number for both; likewise [default: the weights'].
@@ -267,9 +271,12 @@ def is_hub_name(source: str | Path) -> bool:
 
 
 def fetch_from_hub(repo: str, *files: str, get: Callable[..., str] = hf_hub_download) -> Path:
-    """The first of `files` from a Hugging Face repository, the others beside it."""
+    """The first of `files` from a Hugging Face repository, the others beside it; `user/name@REVISION` is a branch, a
+    tag or a commit of it."""
+    name, _, revision = repo.partition("@")
+    at = {"revision": revision} if revision else {}
     try:
-        paths = [Path(get(repo, file)) for file in files]
+        paths = [Path(get(name, file, **at)) for file in files]
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DownloadError(
@@ -285,7 +292,9 @@ _Interpreted = tuple[ModelConfig, dict[str, Tensor], dict[str, str], list[str]]
 def _interpret(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
     """The model that these are the weights of, its tensors, which were left out, and notes; errors name the file."""
     try:
-        return _identify(checkpoint, num_heads)
+        found = _identify(checkpoint, num_heads)
+        _check_size(*found[:2])
+        return found
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
@@ -338,11 +347,30 @@ def _check_heads(config: ModelConfig, num_heads: int | None) -> None:
 
 
 def _read_architecture(checkpoint: Checkpoint) -> ModelConfig:
-    """The model that `config.json` describes; an error if it cannot be built, which is tried without memory."""
+    """The model that `config.json` describes."""
+    described = checkpoint.cfg["architecture"]
+    if not isinstance(described, dict):
+        raise CheckpointError(f"{CONFIG} does not describe a model (`architecture` is {type(described).__name__}).")
     try:
-        config = ModelConfig.from_dict(checkpoint.cfg["architecture"], checkpoint.path.with_name(CONFIG))
-        with torch.device("meta"):
-            Motionformer(config)
-    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RuntimeError) as error:
+        return ModelConfig.from_dict(described, checkpoint.path.with_name(CONFIG))
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
         raise CheckpointError(f"{CONFIG} does not describe a model ({error}).") from error
-    return config
+
+
+def _check_size(config: ModelConfig, tensors: dict[str, Tensor]) -> None:
+    """The model is about as large as the file that it is read from, which is found out without memory for it."""
+    blocks = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
+    if config.depth > 2 * blocks + 16:  # `fit_tensors` names what a block or two lack
+        raise CheckpointError(f"its configuration has a `depth` of {config.depth:,}, and the file {blocks} blocks.")
+    try:
+        with torch.device("meta"):
+            model = Motionformer(config)
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RuntimeError) as error:
+        raise CheckpointError(f"its configuration does not describe a model ({error}).") from error
+    wanted = sum(one.numel() for one in chain(model.parameters(), model.buffers()))
+    there = sum(one.numel() for one in tensors.values())
+    if wanted > 2 * there + _MAX_MADE:
+        raise CheckpointError(
+            f"its configuration describes a model of {wanted:,} numbers, and the file has {there:,}: they do not "
+            "belong together."
+        )
