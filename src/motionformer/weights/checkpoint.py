@@ -28,7 +28,7 @@ _PLAIN = ("torch.", "collections.OrderedDict", "numpy.", "_codecs.encode")
 """What weights are pickled with."""
 _WRAPPERS = ("module.", "_orig_mod.", "backbone.", "model.")
 _WHOLE = _WRAPPERS[:2]
-"""Those around everything: a tensor outside is not theirs, and stays to be accounted for. The others have heads beside."""
+"""Those around everything: a tensor outside stays, to be accounted for. Beside the others there are heads."""
 
 
 @dataclass(frozen=True)
