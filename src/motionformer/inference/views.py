@@ -251,7 +251,14 @@ def _evaluation_split(path: Path, kind: Kind) -> str | None:
 
 _UNKNOWN = "unknown: the model does not carry a list of its training files"
 _SHOWN = 10
-_ADDED_LATER = {"scoring": "softmax", "readout": "class", "activation": "gelu", "norm_eps": 1e-6}
+_ADDED_LATER = {
+    "scoring": "softmax",
+    "readout": "class",
+    "activation": "gelu",
+    "norm_eps": 1e-6,
+    "rotary": "none",
+    "readout_depth": 0,
+}
 """What every model was before there was a choice: results that were written then stay valid."""
 
 _NAMED_BEFORE = {"kernel": "attend"}
