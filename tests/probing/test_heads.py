@@ -17,7 +17,7 @@ def test_a_head_is_the_minimum_of_its_loss(shape: tuple[int, int]) -> None:
     """Against L-BFGS in double precision, on the clips that are included and no others."""
     n, d = shape
     features, labels = torch.randn(n, d) * torch.logspace(-1, 1, d) + 3, torch.arange(n) % 3
-    included = torch.stack((torch.ones(n), (torch.arange(n) % 4 > 0).float()))
+    included = torch.stack((torch.ones(n, dtype=torch.bool), torch.arange(n) % 4 > 0))
     settings = [Setting(3.0), Setting(30.0)]
     heads = LinearHeads(features, labels, 3)
     found = heads.logits(included, settings)

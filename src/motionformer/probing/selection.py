@@ -128,25 +128,23 @@ def try_kind(kind: HeadKind, features: FeatureCache, data: Clips, seed: int) -> 
     """Every setting in every fold at once; then the best one with fewer clips."""
     began = time.process_time()
     solver = kind.solver(features, data.train, data.train_labels, len(data.class_names), seed)
-    settings, folds = kind.settings, (~data.held).float()
-    logits = solver.logits(folds.repeat_interleave(len(settings), dim=0), list(settings) * len(folds))
-    right = _right_where_held(logits, data, len(settings))
+    settings = kind.settings
+    right = _right_where_held(solver.logits(~data.held, settings)[:, None], data)[0]
     counts = right.sum(dim=1).tolist()
-    which = max(range(len(settings)), key=lambda i: (counts[i], settings[i].decay))
-    best = settings[which]
+    which = _best(settings, counts)
     curve = []
     sizes = [size for size in CURVE if size < _largest_class(data)] if kind.is_linear else []
-    if sizes:
-        generator = torch.Generator().manual_seed(seed)
-        subsets = [_draw(data, fold, size, generator) for fold in folds for size in sizes for _ in range(_DRAWS)]
-        logits = solver.logits(torch.stack(subsets), [best] * len(subsets))
-        found = _right_where_held(logits, data, len(sizes) * _DRAWS).sum(dim=1).view(len(sizes), _DRAWS).sum(dim=1)
-        total = _DRAWS * data.num_crossed
-        curve = [CurvePoint(float(size), int(c), total) for size, c in zip(sizes, found.tolist(), strict=True)]
-    mean = float(folds.sum(dim=1).mean()) / len(data.class_names)
+    generator = torch.Generator().manual_seed(seed)
+    for size in sizes:  # each size with the setting that suits it, chosen as for all clips
+        subsets = [_draw(data, ~held, size, generator) for held in data.held for _ in range(_DRAWS)]
+        logits = solver.logits(torch.stack(subsets), settings).unflatten(0, (-1, _DRAWS))
+        found = _right_where_held(logits, data).sum(dim=(0, 2)).tolist()
+        curve.append(CurvePoint(float(size), found[_best(settings, found)], _DRAWS * data.num_crossed))
+    mean = float((~data.held).sum(dim=1).float().mean()) / len(data.class_names)
     curve.append(CurvePoint(mean, counts[which], data.num_crossed))
     seconds = time.process_time() - began
-    return Tried(kind, list(zip(settings, counts, strict=True)), best, right[which], curve, solver.parameters, seconds)
+    sweep = list(zip(settings, counts, strict=True))
+    return Tried(kind, sweep, settings[which], right[which], curve, solver.parameters, seconds)
 
 
 def extrapolate(points: Sequence[CurvePoint], factors: Sequence[float] = (2.0, 4.0)) -> dict[str, float] | None:
@@ -169,10 +167,15 @@ def extrapolate(points: Sequence[CurvePoint], factors: Sequence[float] = (2.0, 4
     return {"exponent": -slope, **{f"x{factor:g}": 1 - errors[-1] * factor**slope for factor in factors}}
 
 
-def _right_where_held(logits: Float[Tensor, "m n k"], data: Clips, repeats: int) -> Bool[Tensor, "repeats n"]:
-    """Fold by fold, `repeats` of each: whether a clip is right in the fold that held it out."""
-    right = (logits.argmax(dim=-1) == data.train_labels).unflatten(0, (-1, repeats))
-    found: Tensor = (right & data.held[:, None]).any(dim=0)
+def _best(settings: Sequence[Setting], counts: Sequence[int]) -> int:
+    """The setting with the most clips right; of equal ones that with the strongest decay."""
+    return max(range(len(settings)), key=lambda i: (counts[i], settings[i].decay))
+
+
+def _right_where_held(logits: Float[Tensor, "folds draws s n k"], data: Clips) -> Bool[Tensor, "draws s n"]:
+    """Whether a clip is right in the fold that held it out."""
+    right = logits.argmax(dim=-1) == data.train_labels
+    found: Tensor = (right & data.held[:, None, None]).any(dim=0)
     return found
 
 
@@ -181,11 +184,11 @@ def _largest_class(data: Clips) -> int:
     return min(int(data.train_labels[~held].bincount().max()) for held in data.held)
 
 
-def _draw(data: Clips, allowed: Float[Tensor, " n"], per_class: int, generator: torch.Generator) -> Float[Tensor, " n"]:
+def _draw(data: Clips, allowed: Bool[Tensor, " n"], per_class: int, generator: torch.Generator) -> Bool[Tensor, " n"]:
     """`per_class` clips of each class among those allowed, or all of a class that has fewer."""
     chosen = torch.zeros_like(allowed)
     order = torch.randperm(len(allowed), generator=generator)
-    order = order[allowed[order] > 0]
+    order = order[allowed[order]]
     for label in range(len(data.class_names)):
-        chosen[order[data.train_labels[order] == label][:per_class]] = 1.0
+        chosen[order[data.train_labels[order] == label][:per_class]] = True
     return chosen
