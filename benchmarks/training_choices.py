@@ -3,9 +3,9 @@
     python -m benchmarks.training_choices gestures/ dinov2_vits14_fp16.safetensors --output runs/choices --seeds 0 1 2
 
 A fifth of the videos is held out once, the same for every choice and seed; of the others a seed draws `--clips` of each
-class to learn from. Frozen blocks see every frame by itself: divided attention, whose layer along time adds nothing
-until it is trained. The same command resumes, skips what is finished, and prints the table so far; `--table` only
-prints.
+class to learn from. Head and adapters are trained on the image model run on every frame (space-only attention); the
+others on divided attention, whose layer along time adds nothing until it is trained. The same command resumes, skips
+what is finished, and prints the table so far; `--table` only prints.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def run(name: str, seed: int, lists: Path, args: argparse.Namespace) -> None:
         lists,
         folder,
         init_from=args.weights,
-        attention="divided",
+        attention="space" if CHOICES[name]["train"].startswith(("head", "adapter")) else "divided",
         size=args.size,
         epochs=args.epochs,
         batch_size=args.batch_size,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from motionformer.distributed import Launcher, Rank, is_rank_zero
+from motionformer.distributed import Launcher, Rank, is_rank_zero, local_rank
 from motionformer.errors import LaunchError
 
 VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
@@ -51,8 +51,11 @@ def test_nodes_with_different_numbers_of_processes(monkeypatch: pytest.MonkeyPat
 
 
 def test_lightning_on_the_second_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert local_rank() == 0
     set_all(monkeypatch, LOCAL_RANK=0, NODE_RANK=1)
     assert not is_rank_zero()
+    set_all(monkeypatch, LOCAL_RANK=3)
+    assert local_rank() == 3
 
 
 def test_every_item_has_one_owner() -> None:

@@ -3,8 +3,9 @@
 import logging
 
 import pytest
+from rich.console import Console
 
-from motionformer.logging import logger, show_messages
+from motionformer.logging import logger, progress_bar, show_messages
 
 
 def test_messages_and_warnings_go_to_stderr_inside_the_block(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,3 +31,23 @@ def test_other_ranks_show_warnings_only(capsys: pytest.CaptureFixture[str], monk
         logger.info("resumes")
         logger.warning("damaged")
     assert capsys.readouterr().err == "warning: damaged\n"
+
+
+@pytest.mark.parametrize(("in_bytes", "shown"), [(False, "1000000/4000000"), (True, "1.0/4.0 MB")])
+def test_a_bar_is_on_stderr_of_a_terminal_of_rank_zero(
+    in_bytes: bool, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw() -> str:
+        with progress_bar(in_bytes=in_bytes) as bar:
+            bar.add_task("a", total=4_000_000, completed=1_000_000)
+            bar.refresh()
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return captured.err
+
+    assert draw() == ""  # no terminal
+    terminal = Console(stderr=True, force_terminal=True, width=120, _environ={"TERM": "xterm"})
+    monkeypatch.setattr("motionformer.logging.console", terminal)
+    assert shown in draw()
+    monkeypatch.setenv("RANK", "1")
+    assert draw() == ""

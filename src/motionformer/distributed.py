@@ -59,12 +59,17 @@ class Launcher:
 
 def is_rank_zero() -> bool:
     """Whether this process writes and prints for all of them; also right before the process group is there."""
-    if (found := _initialised()) is not None:
+    if (found := rank_and_size()) is not None:
         return found[0] == 0
     for names in (("RANK",), ("LOCAL_RANK", "NODE_RANK"), ("SLURM_PROCID",)):  # torchrun, Lightning's own, srun
         if names[0] in os.environ:
             return all(int(os.environ.get(name, "0")) == 0 for name in names)
     return True
+
+
+def local_rank() -> int:
+    """The number of this process on its node, which is that of its GPU; also before there is a process group."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class Rank:
 
 def current_rank() -> Rank:
     """The rank in the process group that is there. A collective call where the group is not gloo's."""
-    if (found := _initialised()) is None:
+    if (found := rank_and_size()) is None:
         return Rank()
     from torch import distributed
 
@@ -124,7 +129,7 @@ def current_rank() -> Rank:
 @contextmanager
 def process_group(device: "torch.device") -> Iterator[Rank]:
     """Join the processes that torchrun started for the time of the block; without a launcher, this one is alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ or _initialised():
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ or rank_and_size():
         yield current_rank()
         return
     import torch
@@ -139,7 +144,8 @@ def process_group(device: "torch.device") -> Iterator[Rank]:
         distributed.destroy_process_group()
 
 
-def _initialised() -> tuple[int, int] | None:
+def rank_and_size() -> tuple[int, int] | None:
+    """Of this process in the process group; None where there is none."""
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):

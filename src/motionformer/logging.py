@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from motionformer.distributed import is_rank_zero
 
@@ -39,9 +47,10 @@ def show_messages(level: int | None = logging.INFO) -> Iterator[None]:
         logger.propagate = propagate
 
 
-def progress_bar(*, show: bool = True) -> Progress:
+def progress_bar(*, show: bool = True, in_bytes: bool = False) -> Progress:
     """On stderr of rank zero, if it is a terminal; gone when done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    counts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
+    columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeRemainingColumn())
     hidden = not (show and console.is_terminal and is_rank_zero())
     return Progress(*columns, console=console, transient=True, disable=hidden)
 

@@ -227,9 +227,14 @@ def check_output(file: Path) -> None:
 
 def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
     """All rows or nothing. File names that are no UTF-8 are written as they are on the disk."""
+    write_atomically(file, format_csv(rows).encode("utf-8", "surrogateescape"))
+
+
+def format_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as the text of a csv file; `None` is an empty cell."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
-    write_atomically(file, text.getvalue().encode("utf-8", "surrogateescape"))
+    return text.getvalue()
 
 
 def valid_json(text: str) -> str:

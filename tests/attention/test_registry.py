@@ -271,11 +271,16 @@ class TestCommands:
         expected = measure(build_config(recipe, len(CLASSES)))
         assert plan["model"]["parameters"] == expected.parameters
         assert plan["model"]["multiply_adds"] == expected.macs
+        shown = " ".join(self.run("train", tmp_path / "mine.yaml", "--dry-run").stdout.replace("│", "").split())
+        assert f"model {plan['model']['what']} parameters" in shown
+        assert plan["model"]["what"].startswith("window attention, sharp kernel, ")
 
     def test_finetune_plans_both(self, tmp_path: Path) -> None:
         write_videos(tmp_path / "videos", "easy", 16, frames=8, size=32)
         words = ["finetune", tmp_path / "videos", "--attention", "window", "--plan", "--json"]
         plan = json.loads(self.run(*words, "model.changes.kernel.kind=sharp").stdout)
+        shown = self.run(*words[:-1], "model.changes.kernel.kind=sharp").stdout
+        assert "window attention, sharp kernel, 96 wide" in shown
         changes = plan["recipe"]["model"]["changes"]
         assert (changes["attention"], changes["kernel"]["kind"]) == ("window", "sharp")
 

@@ -82,7 +82,7 @@ def test_data_need_not_hold_every_class(place: Path, tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("\n".join(CLASSES))
     rows = [f"{path},{path.parent.name}" for path in sorted((tmp_path / "two").rglob("*.mp4"))]
     (tmp_path / "two.csv").write_text("\n".join(["path,label", *rows]))
-    for words in (["two"], ["two", "--classes", str(tmp_path / "names.txt")], ["two.csv"]):
+    for words in (["two"], ["two", "--class-names", str(tmp_path / "names.txt")], ["two.csv"]):
         words[0] = str(tmp_path / words[0])
         result = runner.invoke(app, ["evaluate", str(place / "model"), *words, "--workers", "0", "--json"])
         assert result.exit_code == 0, result.output

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from motionformer import create_model
 from motionformer.cli import app
 from motionformer.errors import ExportError, UnknownModelError
+from motionformer.export import Agreement, ExportReport
+from motionformer.models import Motionformer
 
 
 @pytest.fixture
@@ -37,10 +39,24 @@ def test_a_clip_of_another_size_with_labels(weights: Path, tmp_path: Path) -> No
     assert "allowed 0.0001" in table.stdout
 
 
+def test_openvino_is_a_suffix(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export itself is tested in tests/export."""
+
+    def write(model: Motionformer, output: Path) -> ExportReport:
+        return ExportReport(output, output.with_suffix(".json"), 1, Agreement({"noise": 1e-6}, 1e-4, 1.0))
+
+    monkeypatch.setattr("motionformer.export.export_model", write)
+    result = CliRunner().invoke(app, ["export", str(weights), str(tmp_path / "model"), "--openvino", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["path"] == str(tmp_path / "model.xml")
+
+
 def test_what_cannot_be_exported_says_why(weights: Path, tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, ["export", str(weights), str(tmp_path / "model.pth")])
     assert isinstance(wrong.exception, ExportError)
     assert ".pt2 or .onnx" in str(wrong.exception)
+    clash = CliRunner().invoke(app, ["export", str(weights), str(tmp_path / "model.onnx"), "--openvino"])
+    assert "--openvino writes .xml" in str(clash.exception)
     untrained = CliRunner().invoke(app, ["export", "motionformer-tiny", str(tmp_path / "model.pt2")])
     assert isinstance(untrained.exception, UnknownModelError)
     assert "without weights" in str(untrained.exception)

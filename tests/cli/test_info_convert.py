@@ -89,11 +89,11 @@ class TestInfo:
 @pytest.mark.parametrize(
     ("command", "option", "number"),
     [
-        ("info", "--classes", "-1"),
+        ("info", "--num-classes", "-1"),
         ("info", "--tubelet", "0"),
         ("info", "--frames", "-8"),
         ("info", "--size", "0"),
-        ("convert", "--classes", "-3"),
+        ("convert", "--num-classes", "-3"),
         ("convert", "--frames", "0"),
         ("convert", "--size", "-48"),
         ("convert", "--heads", "0"),
@@ -118,7 +118,7 @@ class TestConvert:
         assert model.config.labels == ("a", "b", "c", "d", "e")
 
     def test_other_sizes(self, tmp_path: Path) -> None:
-        out = run("convert", TINY, str(tmp_path / "m"), "--classes", "3", "--frames", "4", "--size", "64")
+        out = run("convert", TINY, str(tmp_path / "m"), "--num-classes", "3", "--frames", "4", "--size", "64")
         assert "reset: head.classifier.weight, head.classifier.bias (5 classes in the file, 3 in the model)" in out
         assert load_model(tmp_path / "m").config.grid == (2, 4, 4)
 
@@ -128,7 +128,7 @@ class TestConvert:
         from tests.weights.test_image import timm_weights
 
         torch.save(timm_weights(), tmp_path / "vit.pth")
-        words = ("--from-image", "--classes", "4", "--frames", "4", "--size", "32", "--attention", "divided")
+        words = ("--from-image", "--num-classes", "4", "--frames", "4", "--size", "32", "--attention", "divided")
         out = run("convert", str(tmp_path / "vit.pth"), str(tmp_path / "m"), *words)
         assert "time attention is a copy of space attention with a zero output projection" in out
         assert load_model(tmp_path / "m").config.attention == "divided"

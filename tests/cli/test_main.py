@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import motionformer
 from motionformer import cli
 from motionformer.cli.options import RENAMED, _rename
+from motionformer.deprecation import warn_deprecated
 from tests.docs.test_docs import commands
 
 
@@ -135,6 +137,40 @@ def test_an_option_of_0_1_is_read_with_a_warning_that_names_the_new_one(old: lis
     assert json.loads(done.stdout)["batch_size"] == 3
     assert done.stderr == "warning: --batch is deprecated and will be removed in 0.3; use --batch-size.\n"
     assert same.stderr == ""
+
+
+def test_a_name_of_0_1_in_a_file_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not Python's form, with a line of code that is not the user's; warnings of others keep it."""
+    others: list[str] = []
+
+    def work() -> None:
+        warn_deprecated("old/config.json: `attend`", "`kernel`")
+        warnings.warn("of another package", FutureWarning, stacklevel=1)
+
+    monkeypatch.setattr(cli, "app", work)
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *where: others.append(str(message)))
+    with warnings.catch_warnings(action="always"):
+        cli.main()
+    expected = "warning: old/config.json: `attend` is deprecated and will be removed in 0.3; use `kernel`.\n"
+    assert capsys.readouterr().err == expected
+    assert others == ["of another package"]
+
+
+@pytest.mark.parametrize(
+    ("words", "new"),
+    [
+        (["info", "motionformer-tiny", "--classes", "3"], "--num-classes"),
+        (["evaluate", "motion-tiny", "motion:easy:8", "--classes", "nowhere.txt"], "--class-names"),
+        (["data", "check", "pyproject.toml", "--classes", "nowhere.txt"], "--class-names"),
+    ],
+)
+def test_classes_were_a_number_here_and_a_file_there(words: list[str], new: str) -> None:
+    done = CliRunner().invoke(cli.app, words)
+    assert f"warning: --classes is deprecated and will be removed in 0.3; use {new}.\n" in done.stderr
+    assert done.exit_code == (0 if new == "--num-classes" else 2)
+    assert new == "--num-classes" or f"for '{new}'" in " ".join(done.stderr.split())
 
 
 def test_an_option_of_0_1_is_read_in_commands_of_groups(tmp_path: Path) -> None:

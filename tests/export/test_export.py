@@ -1,6 +1,7 @@
 """Exported files compute what the model computes, say how to feed them, and appear only when they do."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from motionformer import create_model
-from motionformer.errors import ExportError
-from motionformer.export import FORMATS, export_model
-from motionformer.export.write import METADATA, Run, _compare
+from motionformer import Predictor, create_model, trace
+from motionformer.errors import EvaluationError, ExportError
+from motionformer.export import FORMATS, ExportedModel, export_model, open_model
+from motionformer.export.write import METADATA, Opened, _compare, _import_openvino
+from motionformer.inference.views import model_fingerprint
 from motionformer.models import KernelConfig, Motionformer
 from tests.children import run_code
+from tests.video.numbered import write_video
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +37,7 @@ import json, sys
 from pathlib import Path
 import numpy, torch
 from motionformer.export import export_model
+from motionformer.inference.views import model_fingerprint
 from motionformer.models import KernelConfig
 from tests.export.test_export import small
 
@@ -50,17 +54,18 @@ kinds = {
     "every_option": ("motionformer-tiny", {"kernel": every_option}),
     "nystrom": ("joint-tiny", {"kernel": KernelConfig("nystrom", 4)}),
     "divided": ("divided-tiny", {"readout": "motion"}),
+    "openvino": ("motionformer-tiny", {}),
 }
+suffixes = {"orthoformer": "onnx", "divided": "onnx", "openvino": "xml"}
 reports = {}
 for kind, (name, changes) in kinds.items():
     model = small(name, num_classes={"verb": 3, "noun": 2}, **changes)
-    for suffix in ("onnx",) if kind in ("orthoformer", "divided") else ("pt2",):
-        found = export_model(model, folder / f"{kind}.{suffix}").agreement
-        reports[f"{kind}.{suffix}"] = [found.largest, found.largest_output, len(found.differences)]
-        clips = torch.randn(7, 3, 4, 24, 24)
-        with torch.no_grad():
-            out = model(clips)
-        numpy.savez(folder / f"{kind}.npz", clips=clips, **out)
+    found = export_model(model, folder / f"{kind}.{suffixes.get(kind, 'pt2')}").agreement
+    reports[kind] = [found.largest, found.largest_output, len(found.differences)]
+    clips = torch.randn(7, 3, 4, 24, 24)
+    with torch.no_grad():
+        out = model(clips)
+    numpy.savez(folder / f"{kind}.npz", clips=clips, **out)
 (folder / "reports.json").write_text(json.dumps(reports))
 """
 
@@ -76,7 +81,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_kind_of_model_exports_and_agrees(exported: Path) -> None:
     reports = json.loads((exported / "reports.json").read_text())
-    assert len(reports) == 5
+    assert len(reports) == 6
     for kind, (largest, largest_output, count) in reports.items():
         assert largest <= 1e-5 < 0.01 < largest_output, kind
         assert count == 6, kind  # two kinds of clips, three batch sizes
@@ -102,36 +107,115 @@ def test_what_onnx_cannot_say_is_refused_with_the_way_out(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_says_how_to_feed_it(tmp_path: Path) -> None:
-    labels = ("left", "right", "café")
-    model = small("joint-tiny", labels=labels)
-    for suffix in FORMATS:
-        report = export_model(model, tmp_path / f"model{suffix}")
-        beside = json.loads(report.sidecar.read_text(encoding="utf-8"))
-        assert beside["labels"] == list(labels)
+@pytest.fixture(scope="module")
+def network() -> Motionformer:
+    torch.manual_seed(0)
+    return small("joint-tiny", labels=("left", "right", "café"))
+
+
+@pytest.fixture(scope="module")
+def files(network: Motionformer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One model in every format, by suffix."""
+    folder = tmp_path_factory.mktemp("files")
+    return {suffix: export_model(network, folder / f"model{suffix}").path for suffix in FORMATS}
+
+
+def test_the_file_says_how_to_feed_it(files: dict[str, Path], network: Motionformer) -> None:
+    for file in files.values():
+        beside = json.loads(file.with_name(file.name + ".json").read_text(encoding="utf-8"))
+        assert beside["labels"] == ["left", "right", "café"]
         assert beside["outputs"] == ["logits"]
-        assert beside["clip"]["stride"] == model.config.input.stride
-        assert beside["clip"]["mean"] == list(model.config.input.mean)
+        assert beside["clip"]["stride"] == network.config.input.stride
+        assert beside["clip"]["mean"] == list(network.config.input.mean)
         assert beside["clip"]["channels"] == "RGB"
         assert beside["inputs"] == {"clip": ["batch", 3, 4, 24, 24]}
-    inside = {p.key: json.loads(p.value) for p in onnx.load(tmp_path / "model.onnx").metadata_props if p.key in beside}
+    inside = {p.key: json.loads(p.value) for p in onnx.load(files[".onnx"]).metadata_props if p.key in beside}
     assert inside == beside
     archive = {METADATA: ""}
-    torch.export.load(tmp_path / "model.pt2", extra_files=archive)
+    torch.export.load(files[".pt2"], extra_files=archive)
     assert json.loads(archive[METADATA]) == beside
+    openvino = _import_openvino()
+    text = openvino.Core().read_model(files[".xml"]).get_rt_info(["motionformer"]).astype(str)
+    assert json.loads(text) == beside
+
+
+def test_openvino_runs_without_this_package_at_any_batch(exported: Path) -> None:
+    openvino = _import_openvino()
+    hint = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(exported / "openvino.xml", "CPU", hint)
+    with np.load(exported / "openvino.npz", allow_pickle=False) as kept:
+        for batch in (1, 7):
+            found = compiled([kept["clips"][:batch]])
+            for head in ("verb", "noun"):
+                np.testing.assert_allclose(found[head], kept[head][:batch], atol=1e-5, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_video(tmp_path_factory.mktemp("clips") / "clip.mp4", num_frames=20)
+
+
+def test_every_backend_predicts_the_same(files: dict[str, Path], network: Motionformer, clip: Path) -> None:
+    wanted = Predictor(network, views=2)(clip)
+    for suffix, backend in ((".pt2", "torch"), (".onnx", "onnx"), (".xml", "openvino")):
+        predictor = Predictor(files[suffix], views=2)
+        found = predictor(clip)
+        assert predictor.backend == backend
+        assert predictor.labels == Predictor(network).labels
+        assert predictor.config == network.config
+        np.testing.assert_allclose(found.views["class"], wanted.views["class"], atol=1e-5)
+        assert found.facts == wanted.facts
+        with pytest.raises(EvaluationError, match="has no layers"):
+            trace(predictor, clip)
+    coarse = Predictor(files[".xml"], precision="bf16", views=2)(clip)
+    np.testing.assert_allclose(coarse.views["class"], wanted.views["class"], atol=0.05)
+
+
+def test_a_missing_backend_names_its_extra(network: Motionformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a model is exported for its backend and predicts the same runs in docs/pipeline.md."""
+    monkeypatch.delitem(sys.modules, "openvino_telemetry", raising=False)
+    _import_openvino()
+    assert sys.modules["openvino_telemetry"] is None  # nothing is sent on our account
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(EvaluationError, match=r"'openvino' needs openvino: pip install 'motionformer\[openvino\]'"):
+        Predictor(network, backend="openvino")
+
+
+def test_what_a_backend_cannot_do_is_told(files: dict[str, Path], network: Motionformer, tmp_path: Path) -> None:
+    for model, options, error, message in (
+        (files[".onnx"], {"backend": "openvino"}, EvaluationError, "no file of backend 'openvino', but of 'onnx'"),
+        (files[".onnx"], {"protocol": "released"}, EvaluationError, "`protocol` 'uniform', not 'released'"),
+        (files[".onnx"], {"precision": "bf16"}, ExportError, r"`precision` \(bf16\) must be 32 for .onnx"),
+        (files[".xml"], {"precision": "16"}, ExportError, "must be 32 or bf16"),
+        (files[".xml"], {"device": "meta"}, EvaluationError, r"`device` \(meta\) must be cpu"),
+        (tmp_path / "gone.onnx", {}, ExportError, "gone.onnx: no such file"),
+    ):
+        with pytest.raises(error, match=message):
+            Predictor(model, **options)
+    with pytest.raises(EvaluationError, match=r"`backend` \('tensorrt'\) must be one of torch, onnx, openvino"):
+        open_model(network, "tensorrt")
+    old = onnx.load(files[".onnx"])
+    del old.metadata_props[:]
+    onnx.save(old, tmp_path / "old.onnx")
+    with pytest.raises(ExportError, match="does not describe its model"):
+        Predictor(tmp_path / "old.onnx")
+    (tmp_path / "half.xml").write_bytes(files[".xml"].read_bytes()[:500])
+    with pytest.raises(ExportError, match=r"half.xml: OpenVINO cannot run it"):
+        Predictor(tmp_path / "half.xml")
+    assert model_fingerprint(ExportedModel(files[".onnx"])) != model_fingerprint(ExportedModel(files[".xml"]))
 
 
 def test_a_file_that_computes_something_else_is_refused_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Wrong(type(FORMATS[".pt2"])):  # type: ignore[misc]
-        def open(self, path: Path, outputs: tuple[str, ...]) -> Run:
-            right = super().open(path, outputs)
+        def open(self, path: Path, precision: str = "32") -> Opened:
+            metadata, right = super().open(path, precision)
 
             def run(clip: Tensor) -> dict[str, Tensor]:
                 return {name: out + (2e-4 if clip.shape[0] == 3 else 0) for name, out in right(clip).items()}
 
-            return run
+            return metadata, run
 
     monkeypatch.setattr("motionformer.export.write.FORMATS", {".pt2": Wrong()})
     target = tmp_path / "model.pt2"
@@ -173,7 +257,7 @@ def test_training_mode_comes_back_and_is_not_exported(tmp_path: Path) -> None:
 
 def test_unusable_targets_say_why(tmp_path: Path) -> None:
     model = small("joint-tiny")
-    with pytest.raises(ExportError, match=r"model.tflite: .* must be .pt2 or .onnx"):
+    with pytest.raises(ExportError, match=r"model.tflite: .* must be .pt2 or .onnx or .xml"):
         export_model(model, tmp_path / "model.tflite")
     with pytest.raises(ExportError, match="there is no folder"):
         export_model(model, tmp_path / "none" / "model.pt2")

@@ -1,5 +1,6 @@
 """Fine-tuning: the split is fair and repeatable, the recipe fits videos and machine, the lists lead back to them."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +147,20 @@ def test_pieces_of_videos_keep_their_times(tmp_path: Path) -> None:
     back = open_dataset(tmp_path / "out.csv", "list")
     assert [(r.start, r.end) for r in back] == [(r.start, r.end) for r in train]
     assert len(train) == len(val) == 2
+
+
+def test_a_list_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "v.mp4").touch()
+    (tmp_path / "in.csv").write_text("path,label\nv.mp4,a\nv.mp4,b\n")
+    (tmp_path / "out.csv").write_text("the earlier one")
+
+    def stop(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_list(open_dataset(tmp_path / "in.csv"), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "the earlier one"
 
 
 def list_of(tmp_path: Path, pieces: dict[str, str]) -> Path:

@@ -233,7 +233,8 @@ class TestConfig:
         out = run_python(
             """
 from motionformer import create_model
-wrong = {"attention": "axial", "kernel": "linear", "positions": "none", "time": "max", "readout": "mean"}
+wrong = {"attention": "axial", "kernel": "linear", "positions": "learnt", "time": "max", "readout": "last"}
+wrong["rotary"] = "time"
 for key, value in wrong.items():
     try:
         create_model("motionformer-tiny", **{key: value})
@@ -245,7 +246,8 @@ for key, value in wrong.items():
         assert "`kernel.kind` must be one of exact, norm_st, orthoformer, nystrom, performer; not 'linear'." in out
         assert "`positions` must be one of separate, joint" in out
         assert "`time` must be one of attention, average" in out
-        assert "`readout` must be one of class, motion, frames; not 'mean'." in out
+        assert "`readout` must be one of class, motion, frames, mean, attentive; not 'last'." in out
+        assert "`rotary` must be one of none, space, space_time; not 'time'." in out
 
     def test_unknown_models_get_a_hint(self) -> None:
         with pytest.raises(UnknownModelError, match="Did you mean 'motionformer-tiny'"):

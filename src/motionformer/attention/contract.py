@@ -22,7 +22,8 @@ from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from motionformer.attention.projection import split_bias
+from motionformer.attention.projection import project_qkv, split_bias
+from motionformer.attention.rotary import RotaryPositions, build_rotary
 from motionformer.deprecation import warn_deprecated
 from motionformer.errors import MotionformerError
 
@@ -187,6 +188,7 @@ class AttentionScheme(nn.Module, ABC):
         bias: whether the projection to queries, keys and values has a bias.
         dropout: of the attention weights, where no `kernel` is given.
         kernel: the attention kernel [default: exact].
+        rotary: rotary positions of queries and keys, for self-attention [default: none].
         attend: deprecated name of `kernel`.
 
     Example:
@@ -194,7 +196,7 @@ class AttentionScheme(nn.Module, ABC):
         @register_scheme("frame")
         class FrameAttention(AttentionScheme):
             def forward(self, x, frames):
-                q, k, v = project_qkv(self.qkv, x, None, self.num_heads)
+                q, k, v = self.project(x, frames)
                 ...
         ```
     """
@@ -213,6 +215,7 @@ class AttentionScheme(nn.Module, ABC):
         bias: bool = True,
         dropout: float = 0.0,
         kernel: AttentionKernel | None = None,
+        rotary: RotaryPositions | None = None,
         attend: AttentionKernel | None = None,
     ) -> None:
         super().__init__()
@@ -227,6 +230,7 @@ class AttentionScheme(nn.Module, ABC):
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
         self.kernel = KERNELS["exact"](dropout) if kernel is None else kernel
         self.proj = nn.Linear(dim, dim)
+        self.rotary = rotary
         self._register_load_state_dict_pre_hook(_rename_kernel_state)  # type: ignore[no-untyped-call]
 
     @classmethod
@@ -235,6 +239,9 @@ class AttentionScheme(nn.Module, ABC):
 
         `options` are further arguments of the constructor.
         """
+        rotary = build_rotary(config)
+        if rotary is not None:
+            options["rotary"] = rotary
         return cls(
             config.dim,
             config.num_heads,
@@ -270,6 +277,22 @@ class AttentionScheme(nn.Module, ABC):
     def has_map(cls) -> bool:
         """Whether it states what it attends to."""
         return cls.attention_map is not AttentionScheme.attention_map
+
+    def project(
+        self, x: Tokens, frames: int, context: Context = None, *, num_prefix_tokens: int | None = None
+    ) -> tuple[Queries, Keys, Values]:
+        """Queries of `x`, keys and values of `context` or of `x`, head by head, rotary positions applied.
+
+        Raises:
+            ValueError: rotary positions with a `context`, whose positions are not known.
+        """
+        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        if self.rotary is None:
+            return q, k, v
+        if context is not None:
+            raise ValueError("rotary positions are for self-attention: there must be no `context`.")
+        p = self.num_prefix_tokens if num_prefix_tokens is None else num_prefix_tokens
+        return self.rotary(q, frames, p), self.rotary(k, frames, p), v
 
     def _patches_per_frame(self, x: Float[Tensor, "b n c"], frames: int) -> int:
         """s, or an error that names the three numbers."""

@@ -23,7 +23,7 @@ from motionformer.attention.contract import (
     register_scheme,
 )
 from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import project_qkv, split_bias
+from motionformer.attention.projection import split_bias
 
 _GROUPS = {"time": ("(b s) h f", "(b s) f"), "space": ("(b f) h s", "(b f) s")}
 
@@ -51,7 +51,7 @@ class JointAttention(AttentionScheme):
         query_mask: Mask = None,
     ) -> Tokens:
         """Attend from `x` to itself or to `context`. A mask is True for real tokens."""
-        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        q, k, v = self.project(x, frames, context)
         if query_mask is None and context is None:
             query_mask = key_mask
         pooled = self.kernel(q, k, v, 1, key_mask=key_mask, key_bias=key_bias, query_mask=query_mask)
@@ -118,7 +118,7 @@ class DividedAttention(AttentionScheme):
         p = self.num_prefix_tokens
         s = self._patches_per_frame(x, frames)
         self._check_context(x, context)
-        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        q, k, v = self.project(x, frames, context)
         if query_mask is None and context is None:
             query_mask = key_mask
 
@@ -228,7 +228,8 @@ class TimesformerAttention(DividedAttention):
         s = self._patches_per_frame(x, frames)
         self._check_context(x, context)
         groups, unused = s if self.along == "time" else frames, p - shared
-        q, k, v = project_qkv(self.qkv, x[:, unused:], None if context is None else context[:, unused:], self.num_heads)
+        context = None if context is None else context[:, unused:]
+        q, k, v = self.project(x[:, unused:], frames, context, num_prefix_tokens=shared)
         if query_mask is None and context is None:
             query_mask = key_mask
         masks = [None if mask is None else mask[:, unused:] for mask in (key_mask, key_bias, query_mask)]

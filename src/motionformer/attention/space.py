@@ -6,7 +6,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from motionformer.attention.contract import AttentionScheme, KeyMask, LayerRecord, Tokens, register_scheme
-from motionformer.attention.projection import project_qkv
 
 
 @register_scheme("space")
@@ -35,7 +34,7 @@ class SpaceAttention(AttentionScheme):
                 f"space-only attention has class tokens of each frame: {p} prefix tokens do not divide among {frames}"
                 f" frames. Such a model takes clips of the number of frames that it was made for."
             )
-        q, k, v = (self._by_frame(one, frames) for one in project_qkv(self.qkv, x, None, self.num_heads))
+        q, k, v = (self._by_frame(one, frames) for one in self.project(x, frames))
         mask = None if key_mask is None else self._by_frame(key_mask[:, None, :, None], frames)[:, 0, :, 0]
         pooled = self.kernel(q, k, v, 1, key_mask=mask, query_mask=mask)[:, :, :, 0]
         own = p // frames

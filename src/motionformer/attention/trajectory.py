@@ -22,7 +22,7 @@ from motionformer.attention.contract import (
     register_scheme,
 )
 from motionformer.attention.exact import ExactAttention
-from motionformer.attention.projection import project_qkv, split_bias
+from motionformer.attention.projection import split_bias
 from motionformer.attention.temporal import POOLINGS, TemporalAttention, TemporalPooling
 
 _CPU_BUDGET = 6 << 20
@@ -113,7 +113,7 @@ class TrajectoryAttention(AttentionScheme):
             own = torch.arange(frames * s, device=x.device) // s
         if own.shape[0] != x.shape[1] - p:
             raise ValueError(f"query_frames has {own.shape[0]} entries for {x.shape[1] - p} patch queries.")
-        q, k, v = project_qkv(self.qkv, x, context, self.num_heads)
+        q, k, v = self.project(x, frames, context)
         if query_mask is None and context is None:
             query_mask = key_mask
 

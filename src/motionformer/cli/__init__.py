@@ -6,7 +6,8 @@ Exit codes: 0; 1 for an error; 2 for wrong usage. Nothing heavy is imported befo
 import io
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +37,7 @@ from motionformer.cli import (
 )
 from motionformer.cli.doctor import EXTRA_OF, install_command
 from motionformer.cli.options import CommandGroup
+from motionformer.deprecation import REMOVED_IN
 from motionformer.errors import MotionformerError
 
 app = typer.Typer(
@@ -91,6 +93,7 @@ app.command(help=doctor.DOCTOR_HELP)(doctor.doctor)
 def main() -> None:
     """Run a command; an expected error, or one of the system, is one message and exit code 1, not a traceback."""
     _print_file_names_as_bytes()
+    _show_deprecations_as_messages()
     try:
         try:
             app()
@@ -117,6 +120,19 @@ def _print_file_names_as_bytes() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="surrogateescape")
+
+
+def _show_deprecations_as_messages() -> None:
+    """A name of 0.1 in a file is one line, as in an option: Python would show a line of code that is not the user's."""
+    show_others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if category is FutureWarning and f"will be removed in {REMOVED_IN}" in str(message):
+            typer.secho(f"warning: {message}", fg="yellow", err=True)
+        else:
+            show_others(message, category, *where, **more)
+
+    warnings.showwarning = show
 
 
 def _flush_stdout() -> None:

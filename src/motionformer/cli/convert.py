@@ -14,7 +14,7 @@ def convert(
         str, typer.Argument(help="A released name or .pyth file, image weights, a folder of ours or of LoRA adapters.")
     ],
     target: Annotated[Path, typer.Argument(help="Folder to write: config.json and model.safetensors.")],
-    classes: Annotated[
+    num_classes: Annotated[
         int | None, typer.Option(min=0, help="Number of classes; resets the classifier.", show_default="the weights'")
     ] = None,
     frames: Annotated[
@@ -49,7 +49,7 @@ def convert(
 
         motionformer convert runs/videos/lora weights/merged
 
-        motionformer convert dinov2_vits14.safetensors weights/start --from-image --classes 5 --frames 8 --size 112
+        motionformer convert dinov2_vits14.safetensors weights/start --from-image --num-classes 5 --frames 8 --size 112
     """
     from dataclasses import replace
 
@@ -64,14 +64,16 @@ def convert(
     if from_image:
         model, report = from_image_weights(
             source,
-            num_classes=400 if classes is None else classes,
+            num_classes=400 if num_classes is None else num_classes,
             frames=frames or 16,
             size=size or 224,
             inflation=inflation or "central",
             attention=attention or "trajectory",
         )
     else:
-        model, report = load_model_with_report(source, num_classes=classes, frames=frames, size=size, num_heads=heads)
+        model, report = load_model_with_report(
+            source, num_classes=num_classes, frames=frames, size=size, num_heads=heads
+        )
     if labels is not None:
         model.config = replace(model.config, labels=read_class_names(labels, model.config.num_classes))
     elif not from_image:

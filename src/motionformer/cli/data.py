@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motionformer.cli.options import (
-    ClassesOption,
+    ClassNamesOption,
     KindOption,
     MissingOption,
     RootOption,
@@ -58,7 +58,7 @@ def check(
     kind: KindOption = "auto",
     split: SplitOption = None,
     root: RootOption = None,
-    classes: ClassesOption = None,
+    class_names: ClassNamesOption = None,
     num_workers: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for one video.")] = 60.0,
     min_frames: Annotated[int, typer.Option(min=1, help="A video or piece with fewer frames is short.")] = 16,
@@ -68,16 +68,16 @@ def check(
     json: Annotated[Path | None, typer.Option(help="Write everything here; - prints it.")] = None,
 ) -> None:
     from rich.console import Console
-    from rich.progress import track
 
     from motionformer.data.check import ScanReport, scan
     from motionformer.data.source import open_dataset
+    from motionformer.logging import progress_bar
     from motionformer.runs import check_output, write_atomically
 
     to_screen = json is not None and str(json) == "-"
     console = Console(stderr=to_screen)
     annotations = [
-        open_dataset(path, kind, split=split, root=root, class_names=classes, missing="keep") for path in paths
+        open_dataset(path, kind, split=split, root=root, class_names=class_names, missing="keep") for path in paths
     ]
     for output in (csv, None if to_screen else json):
         if output is not None:
@@ -85,9 +85,9 @@ def check(
     for one in annotations:
         _print_how(console, one)
     running = scan(annotations, num_workers=num_workers, time_limit=time_limit, min_frames=min_frames, decode=not quick)
-    progress = Console(stderr=True)
     num_videos = len({record.path for one in annotations for record in one})
-    files = tuple(track(running, "checking", num_videos, console=progress, transient=True))
+    with progress_bar() as progress:
+        files = tuple(progress.track(running, num_videos, description="checking"))
     report = ScanReport(tuple(annotations), files)
     _print_report(console, report, show)
     if csv:
@@ -102,12 +102,12 @@ def check(
 @app.command(help=SHARD_HELP)
 def shard(
     path: Annotated[Path, typer.Argument(exists=True, help="List or folder.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the shards: new, empty, or of an interrupted run.")],
+    output: Annotated[Path, typer.Argument(help="Folder for the shards: new, empty, or of an interrupted run.")],
     size: Annotated[str, typer.Option(help="Size of a shard, such as 500MB or 1GB.")] = "1GB",
     kind: KindOption = "auto",
     split: SplitOption = None,
     root: RootOption = None,
-    classes: ClassesOption = None,
+    class_names: ClassNamesOption = None,
     missing: MissingOption = "error",
     seed: Annotated[int, typer.Option(help="Of the order of the videos.")] = 0,
 ) -> None:
@@ -115,20 +115,21 @@ def shard(
 
     from motionformer.data.shards import write_shards
     from motionformer.data.source import open_dataset
-    from motionformer.logging import show_count
+    from motionformer.logging import progress_bar, show_count
 
     max_bytes = _parse_size(size)
-    annotations = open_dataset(path, kind, split=split, root=root, class_names=classes, missing=missing)
+    annotations = open_dataset(path, kind, split=split, root=root, class_names=class_names, missing=missing)
     console = Console()
     _print_how(console, annotations)
     done: list[Shard] = []
-    with console.status("writing") as status:
-        for one in write_shards(annotations, out, max_bytes=max_bytes, seed=seed):
+    with progress_bar() as progress:
+        task = progress.add_task("writing", total=len(annotations))
+        for one in write_shards(annotations, output, max_bytes=max_bytes, seed=seed):
             done.append(one)
-            status.update(f"{sum(shard.num_items for shard in done)} of {len(annotations)} items written")
-    total = sum(shard.num_bytes for shard in done)
-    summary = f"{show_count(len(annotations), 'item')} in {show_count(len(done), 'shard')}, {total / 1e6:.1f} MB: {out}"
-    console.print(summary, highlight=False, markup=False, soft_wrap=True)
+            progress.advance(task, one.num_items)
+    megabytes = sum(shard.num_bytes for shard in done) / 1e6
+    counts = f"{show_count(len(annotations), 'item')} in {show_count(len(done), 'shard')}"
+    console.print(f"{counts}, {megabytes:.1f} MB: {output}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _parse_size(text: str) -> int:

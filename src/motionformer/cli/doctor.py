@@ -177,6 +177,9 @@ EXTRA_OF = {
     "onnx": "export",
     "onnxscript": "export",
     "onnxruntime": "export",
+    "openvino": "openvino",
+    "transformers": "hf",
+    "accelerate": "hf",
     "peft": "peft",
 }
 """By the name of the module that could not be imported."""

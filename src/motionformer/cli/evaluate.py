@@ -51,7 +51,7 @@ def evaluate(
     precision: options.PrecisionOption = "32",
     kind: options.KindOption = "auto",
     root: options.RootOption = None,
-    classes: options.ClassesOption = None,
+    class_names: options.ClassNamesOption = None,
     seed: Annotated[int, typer.Option(help="Of the split of class folders, or of the benchmark.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder of results; an interrupted run resumes.")] = None,
     pictures: Annotated[bool, typer.Option("--pictures", help="Also draw pictures into --output.")] = False,
@@ -100,7 +100,7 @@ def evaluate(
             kind=kind,
             split=split,
             root=root,
-            class_names=classes,
+            class_names=class_names,
             seed=seed,
         )
         notes = (*getattr(source, "notes", ()), order_note(loaded.config, source.class_names))

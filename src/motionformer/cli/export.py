@@ -11,7 +11,7 @@ from motionformer.cli.report import plain_console, print_json, print_table
 
 def export(
     model: Annotated[str, typer.Argument(help="Released name, or folder or file of weights.")],
-    output: Annotated[Path, typer.Argument(help="The file to write; its suffix, .pt2 or .onnx, is the format.")],
+    output: Annotated[Path, typer.Argument(help="The file to write; its suffix, .pt2, .onnx or .xml, is the format.")],
     frames: Annotated[int | None, typer.Option(help="Frames per clip.", show_default="the model's own")] = None,
     size: Annotated[
         int | None, typer.Option(help="Height and width of a clip, in pixels.", show_default="the model's own")
@@ -19,12 +19,15 @@ def export(
     labels: Annotated[
         Path | None, typer.Option(help="Text file of class names, one per line, to store in the exported file.")
     ] = None,
+    openvino: Annotated[
+        bool, typer.Option("--openvino", help="Write OpenVINO's OUTPUT.xml and OUTPUT.bin; as the suffix .xml does.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model as torch.export (.pt2) or ONNX (.onnx), checked against PyTorch.
+    """Write a model as torch.export (.pt2), ONNX (.onnx) or OpenVINO (.xml), checked against PyTorch.
 
-    The batch size stays open; frames and size are fixed in the file. The file is run (ONNX by onnxruntime) and
+    The batch size stays open; frames and size are fixed in the file. The file is run (by onnxruntime, by OpenVINO) and
     compared with the model at several batch sizes; if any output differs by more than 0.0001, nothing is written.
 
     **Examples**
@@ -34,6 +37,8 @@ def export(
         motionformer export weights/gestures gestures.onnx --labels gestures.txt
 
         motionformer export weights/gestures gestures-112.pt2 --frames 8 --size 112
+
+        motionformer export weights/gestures gestures --openvino
     """
     from dataclasses import replace
 
@@ -42,7 +47,11 @@ def export(
     from motionformer.export.write import find_format
     from motionformer.weights import load_model
 
+    if openvino and not output.suffix:
+        output = output.with_suffix(".xml")
     find_format(output)
+    if openvino and output.suffix != ".xml":
+        raise ExportError(f"{output}: --openvino writes .xml; leave it out, or give a name without a suffix.")
     if output.exists() and not overwrite:
         raise ExportError(f"{output} exists: choose another name, or add --overwrite.")
     with plain_console(stderr=True).status("loading") as status:

@@ -36,7 +36,7 @@ def features(
         Literal["class", "pooled", "tokens", "frames"] | None,
         typer.Option(
             help="Class token, mean of the patch tokens, all of these, or (Synchformer) a vector per token frame.",
-            show_default="class; frames for a Synchformer",
+            show_default="class; pooled without a class token, frames for a Synchformer",
         ),
     ] = None,
     block: Annotated[str, typer.Option(help="Number of a block (from 0), or last (with the norm).")] = "last",

@@ -1,5 +1,6 @@
 """`motionformer finetune`: train a model on your own videos."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,7 @@ from motionformer.cli.report import plain_console, print_facts, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from motionformer.data.record import Missing
     from motionformer.finetuning import FinetunePlan
     from motionformer.training import TrainingResult
 
@@ -32,6 +34,8 @@ an interrupted run. `key=value` changes any key of the recipe.
 
     motionformer finetune videos/ --init-from dinov2_vits14.safetensors --train adapter
 
+    motionformer finetune videos/ --init-from dinov2_vits14.safetensors --time 10m
+
     motionformer finetune train.csv --init-from k400_motionformer_224_16x4 --train head --epochs 10 optimiser.lr=1e-3
 
     motionformer finetune videos/ --attention joint --seed 1 --output runs/joint-1 --plan
@@ -47,14 +51,18 @@ def finetune(
     train: Annotated[
         str,
         typer.Option(
-            help="Trainable parameters: all, head, last:N blocks, lora:RANK, adapter.", show_default="see --plan"
+            help="What is trained: all, head, last:N blocks, lora:RANK, adapter; or probe.",
+            show_default="see --plan",
         ),
+    ] = "",
+    time: Annotated[
+        str, typer.Option(help="How long it may take (90s, 10m, 2h): picks what is trained.", show_default="no limit")
     ] = "",
     attention: Attention = None,
     readout: Annotated[
-        Literal["class", "motion"] | None,
+        Literal["class", "motion", "mean", "attentive"] | None,
         typer.Option(
-            help="Input of the head: the class token, or motion beside it.",
+            help="Input of the head: the class token, motion beside it, the mean of patches, or a learnt query.",
             show_default="motion, or that of the video weights",
         ),
     ] = None,
@@ -85,9 +93,14 @@ def finetune(
     from motionformer.finetuning import FinetuneOptions, plan_finetune
     from motionformer.logging import show_messages
 
+    if train == "probe":
+        _run_probe(videos, init_from, output, "as asked", as_json, frames, size, held_out, missing, seed)
+        return
+
     options = FinetuneOptions(
         init_from=init_from,
         train=train,
+        time=time,
         attention=attention,
         readout=readout,
         frames=frames,
@@ -111,11 +124,15 @@ def finetune(
             values = {
                 "videos": {"train": len(planned.train), "val": len(planned.val)},
                 "steps": planned.steps,
+                "choice": asdict(planned.choice),
                 "mirrored": planned.mirrored,
                 "notes": planned.notes,
                 "recipe": planned.recipe.to_dict(),
             }
             print_json(values)
+        return
+    if planned.can_probe and not overrides:
+        _run_probe(videos, init_from, output, planned.choice.probe, as_json, frames, size, held_out, missing, seed)
         return
     from motionformer.training import train as run_training
 
@@ -125,17 +142,66 @@ def finetune(
     _print_result(result, planned, console, as_json)
 
 
+def _run_probe(
+    videos: Path,
+    init_from: str,
+    output: str,
+    reason: str,
+    as_json: bool,
+    frames: int | None,
+    size: int | None,
+    held_out: float,
+    missing: "Missing",
+    seed: int,
+) -> None:
+    """Heads on frozen features instead of training (`motionformer probe`)."""
+    from motionformer.errors import RecipeError
+    from motionformer.logging import show_messages
+    from motionformer.probing import probe
+    from motionformer.probing.report import describe
+
+    if not init_from:
+        raise RecipeError("a probe needs the weights that it freezes: give --init-from.")
+    console = plain_console(stderr=as_json)
+    console.print(f"probe ({reason}): heads on frozen features; --train trains instead")
+    with show_messages():
+        result = probe(
+            videos,
+            init_from,
+            output or None,
+            frames=frames,
+            size=size,
+            held_out=held_out,
+            missing=missing,
+            seed=seed,
+        )
+    if as_json:
+        chosen = {"train": "probe", "reason": reason}
+        print_json({"folder": str(result.folder), "model": str(result.model), "choice": chosen, **result.report})
+        return
+    for line in describe(result.report):
+        console.print(line)
+    console.print(f"model: {result.model}")
+
+
 def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
     from motionformer.logging import show_count
     from motionformer.models.adapter import describe_adapters
     from motionformer.training.model import build_config
+    from motionformer.training.run_folder import describe_shape
 
     recipe = planned.recipe
     config = build_config(recipe, len(planned.class_names))
     spec, videos = config.input, planned.facts
     several = "any number per video: " if planned.train.is_multi_label else ""
     how = "over the whole video" if spec.sampling == "segments" else f"at stride {spec.stride}"
-    inputs = {"class": "the class token", "motion": "the class token and motion moments"}
+    first = "the class token" if config.num_prefix_tokens else "the mean of patch tokens"
+    inputs = {
+        "class": first,
+        "motion": f"{first} and motion moments",
+        "mean": "the mean of patch tokens",
+        "attentive": "what a learnt query attends to",
+    }
     clips, epochs = show_count(recipe.global_batch, "clip"), show_count(recipe.epochs, "epoch")
     length = f"{show_count(planned.steps, 'step')} of {clips} ({epochs})"
     saved = {"best": "the best epoch on the held-out videos; its metrics on them are optimistic"}
@@ -145,11 +211,11 @@ def _print_plan(console: "Console", planned: "FinetunePlan") -> None:
         ("classes", several + ", ".join(planned.class_names)),
         ("clip", f"{show_count(spec.frames, 'frame')} {how}, {spec.height} × {spec.width} px"),
         ("mirrored", planned.mirrored),
-        ("model", f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}"),
+        ("model", describe_shape(config)),
         *([("adapters", describe_adapters(config))] if config.adapter.attention else []),
         ("head", f"on {inputs[config.readout]}"),
         ("init from", recipe.model.init_from or f"random weights, seed {recipe.seed}"),
-        ("trainable", recipe.model.train),
+        ("trainable", f"{recipe.model.train} ({planned.choice.reason})"),
         ("training", f"{length}, learning rate {recipe.optimiser.lr:g}"),
     ]
     if recipe.optimiser.new_rate != 1.0:
@@ -165,6 +231,7 @@ def _print_result(run: "TrainingResult", planned: "FinetunePlan", console: "Cons
         values = {"folder": str(run.folder), "model": str(run.model), "last": run.last, "seconds": run.seconds}
         intervals = run.card["results"].get("confidence", {})
         values |= {"kept": run.kept, "keep_epoch": planned.recipe.keep_epoch, "confidence": intervals}
+        values["choice"] = asdict(planned.choice)
         problems = {"failed": run.card["failed"], "notes": planned.notes}
         if "lora" in run.card:
             values["lora"] = {"folder": str(run.folder / "lora"), **run.card["lora"]}

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from motionformer.deprecation import REMOVED_IN
+
 if TYPE_CHECKING:
     import torch
 
@@ -51,8 +53,8 @@ Kind = Literal["auto", "kinetics", "something", "epic", "ucf101", "hmdb51", "fol
 KindOption = Annotated[Kind, typer.Option("--kind", help="Layout of the data.")]
 RootOption = Annotated[Path | None, typer.Option("--root", help="Folder of the videos, if not that of the list.")]
 SplitOption = Annotated[str | None, typer.Option("--split", help="train, val or test, where DATA holds several.")]
-ClassesOption = Annotated[
-    Path | None, typer.Option("--classes", exists=True, help="File with the class names, in order.")
+ClassNamesOption = Annotated[
+    Path | None, typer.Option("--class-names", exists=True, help="File with the class names, in order.")
 ]
 MissingOption = Annotated[Literal["error", "drop"], typer.Option("--missing", help="Listed videos that are not there.")]
 
@@ -64,8 +66,11 @@ RENAMED = {
     "--from": "--init-from",
     "--at": "--point",
     "--masks": "--output",
+    "--classes": "--num-classes",  # of info and convert
 }
 """Spellings of 0.1; accepted until 0.3."""
+_ELSEWHERE = {"--classes": "--class-names"}
+"""Of commands that do not have the first: evaluate and data."""
 
 
 class CommandGroup(TyperGroup):
@@ -84,20 +89,22 @@ def _rename(words: list[str], known: set[str]) -> Iterator[str]:
             return
         option, equals, value = word.partition("=")
         new = RENAMED.get(option)
+        new = new if new in known else _ELSEWHERE.get(option, new)
         if new is None or option in known or new not in known:
             yield word
             continue
-        typer.secho(f"warning: {option} is deprecated and will be removed in 0.3; use {new}.", fg="yellow", err=True)
+        text = f"warning: {option} is deprecated and will be removed in {REMOVED_IN}; use {new}."
+        typer.secho(text, fg="yellow", err=True)
         yield new + equals + value
 
 
 def find_device(name: str) -> "torch.device":
     """auto: a GPU where there is one; under torchrun each process has its own."""
-    import os
-
     import torch
 
-    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    from motionformer.distributed import local_rank
+
+    own = f"cuda:{local_rank()}"
     if name == "auto":
         name = own if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:

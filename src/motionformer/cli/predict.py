@@ -205,7 +205,7 @@ def _identity(predictor: "Predictor") -> dict[str, Any]:
     from motionformer.inference.views import model_fingerprint
 
     return {
-        "weights": model_fingerprint(predictor.model),
+        "weights": model_fingerprint(predictor.scorer.model),
         "clips": predictor.spec.recorded(),
         "classes": predictor.labels,
         "precision": predictor.scorer.precision,

@@ -40,11 +40,8 @@ def track(
 ) -> None:
     import json
 
-    from rich.console import Console
-    from rich.progress import track as with_bar
-
     from motionformer.errors import VideoError
-    from motionformer.logging import show_count
+    from motionformer.logging import progress_bar, show_count
     from motionformer.tracking import track as run
 
     if overlay is None and output is None:
@@ -55,9 +52,10 @@ def track(
     def progress(masks: "Iterable[Tensor]", num_frames: int) -> "Iterator[Tensor]":
         nonlocal done, total
         total = num_frames
-        for found in with_bar(masks, "tracking", num_frames, console=Console(stderr=True), transient=True):
-            done += 1
-            yield found
+        with progress_bar() as bar:
+            for found in bar.track(masks, num_frames, description="tracking"):
+                done += 1
+                yield found
 
     try:
         found = run(

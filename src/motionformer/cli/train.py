@@ -78,6 +78,7 @@ def _print_plan(prepared: "Prepared", recipe: "Recipe", as_json: bool) -> None:
             "validation data": val_source.how,
             "clip": f"{show_count(spec['frames'], 'frame')} of {spec['height']} × {spec['width']}",
             "mirrored": mirrored,
+            "model": model["what"],
             "parameters": f"{model['parameters'] / 1e6:.2f} M",
             "multiply-adds": f"{model['multiply_adds'] / 1e9:.3g} G per clip, forward",
             "global batch": f"{show_count(plan.processes * plan.clips_at_once * plan.accumulation, 'clip')} = "

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, Sampler
 
 from motionformer.data.clips import ClipReader, check_sampling
 from motionformer.data.record import Annotations, Label, Record
+from motionformer.distributed import rank_and_size
 from motionformer.errors import FailedVideosError, VideoError
 from motionformer.runs import write_csv
 
@@ -230,7 +231,7 @@ class FailurePolicy:
         write_csv(file, [["path", "index", "line", "reason"], *values])
 
     def _check_one_process(self, failures: list[Failure]) -> None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if rank_and_size() is not None:
             raise FailedVideosError(
                 f"no clip of a batch could be read ({failures[0].path}: {failures[0].reason}); skipping it in one of"
                 " several processes would leave the others waiting for ever."

@@ -18,6 +18,7 @@ from typing import Any
 from motionformer.data.record import SEPARATOR, Annotations, Label, Record, classes_of
 from motionformer.errors import AnnotationError
 from motionformer.logging import show_count
+from motionformer.runs import write_csv
 
 
 def _read_text(file: Path) -> str:
@@ -236,17 +237,16 @@ def write_list(annotations: Annotations, file: Path) -> None:
     assert isinstance(annotations.class_names, tuple), "lists of several tasks are not written"
     for record in annotations:
         _check_name(record)
-    with file.open("w", newline="", encoding="utf-8") as handle:
-        rows = csv.writer(handle, lineterminator="\n")
-        has_times = any(record.start is not None or record.end is not None for record in annotations)
-        column = "labels" if annotations.is_multi_label else "label"
-        has_groups = any(record.group for record in annotations)
-        rows.writerow(["path", column, *(["start", "end"] if has_times else []), *(["group"] if has_groups else [])])
-        for record in annotations:
-            names = [_writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
-            row = [str(record.path.resolve()), SEPARATOR.join(names)]
-            times = ["" if time is None else repr(time) for time in (record.start, record.end)]
-            rows.writerow([*row, *(times if has_times else []), *([record.group] if has_groups else [])])
+    has_times = any(record.start is not None or record.end is not None for record in annotations)
+    has_groups = any(record.group for record in annotations)
+    column = "labels" if annotations.is_multi_label else "label"
+    rows = [["path", column, *(["start", "end"] if has_times else []), *(["group"] if has_groups else [])]]
+    for record in annotations:
+        names = [_writable_name(annotations.class_names[label]) for label in classes_of(record.label)]
+        row = [str(record.path.resolve()), SEPARATOR.join(names)]
+        times = ["" if time is None else repr(time) for time in (record.start, record.end)]
+        rows.append([*row, *(times if has_times else []), *([record.group] if has_groups else [])])
+    write_csv(file, rows)
 
 
 def _check_name(record: Record) -> None:

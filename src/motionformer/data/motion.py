@@ -21,6 +21,8 @@ from jaxtyping import Float, Float32, Int, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from motionformer.runs import write_atomically
+
 __all__ = ["CLASSES", "LEVELS", "Level", "MotionBenchmark", "MotionClip", "write_videos"]
 
 _Range = tuple[float, float]
@@ -315,7 +317,7 @@ def write_videos(
         write_video(file, clip.frames.numpy(), fps)
         videos[file.relative_to(folder).as_posix()] = {"class": name, "path": clip.path.tolist()}
     paths = folder / _PATHS_FILE
-    paths.write_text(json.dumps({"size": size, "fps": fps, "videos": videos}, indent=1))
+    write_atomically(paths, json.dumps({"size": size, "fps": fps, "videos": videos}, indent=1))
     return paths
 
 

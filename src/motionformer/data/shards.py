@@ -25,6 +25,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from motionformer.data.clips import ClipReader, check_sampling
 from motionformer.data.datasets import read_item
 from motionformer.data.record import Annotations, ClassNames, Record, Sampling
+from motionformer.deprecation import renamed_arguments
 from motionformer.errors import AnnotationError
 from motionformer.runs import (
     Journal,
@@ -267,7 +268,8 @@ class _Source:
         return [str(self.path), self.items, [(ending, stamp_video(file)) for ending, file in self.files.items()]]
 
 
-def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, seed: int = 0) -> Iterator[Shard]:
+@renamed_arguments(out="output")
+def write_shards(annotations: Annotations, output: str | Path, *, max_bytes: int, seed: int = 0) -> Iterator[Shard]:
     """Write a data set as tar shards, yielding each when it is on the disk, and last `index.json`.
 
     Videos are shuffled by `seed`, because a reader goes through a shard in order. A run that was interrupted resumes
@@ -275,7 +277,7 @@ def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, s
 
     Args:
         annotations: the data set.
-        out: folder for the shards: new, empty, or of an interrupted run with the same arguments.
+        output: folder for the shards: new, empty, or of an interrupted run with the same arguments.
         max_bytes: of the videos in one shard; a larger video has one of its own.
         seed: of the order of the videos.
 
@@ -289,23 +291,23 @@ def write_shards(annotations: Annotations, out: str | Path, *, max_bytes: int, s
             print(shard.file, shard.num_items)
         ```
     """
-    out = Path(out)
-    journal = out / _JOURNAL
-    if out.exists() and any(out.iterdir()) and not journal.exists():
-        raise AnnotationError("the folder is not empty; shards are written to a new one.", out)
+    output = Path(output)
+    journal = output / _JOURNAL
+    if output.exists() and any(output.iterdir()) and not journal.exists():
+        raise AnnotationError("the folder is not empty; shards are written to a new one.", output)
     shards: list[Shard] = []
     with lock_folder(journal, "writing shards"):
         try:
-            for shard in _write_or_keep(annotations, out, max_bytes, seed):
+            for shard in _write_or_keep(annotations, output, max_bytes, seed):
                 shards.append(shard)
                 yield shard
         finally:
-            if not any(out.glob("*.tar")):
+            if not any(output.glob("*.tar")):
                 remove_journal(journal)
         index = _ShardIndex(
             annotations.name, annotations.split, annotations.sampling, annotations.class_names, tuple(shards)
         )
-        write_atomically(out / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
+        write_atomically(output / INDEX_NAME, index.to_json())  # last: a folder without it is unfinished
         remove_journal(journal)
 
 

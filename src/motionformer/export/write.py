@@ -3,8 +3,10 @@
 A new file format is a `Format` and an entry in `FORMATS`.
 """
 
+import importlib
 import json
 import logging
+import sys
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
@@ -27,8 +29,12 @@ from motionformer.video.transforms import eval_transform
 
 Run = Callable[[Tensor], dict[str, Tensor]]
 """Clips `[b 3 t H W]` → logits by the name of their head."""
+Opened = tuple[dict[str, Any], Run]
+"""What a file says about itself (`architecture` at least), and how to run it."""
 METADATA = "motionformer.json"
 """The name inside a .pt2 archive: `torch.export.load(path, extra_files={METADATA: ""})` fills it in."""
+_RT_INFO = "motionformer"
+"""The key in an OpenVINO file."""
 _MAX_ONNX_BYTES = 2_000_000_000  # a protobuf message ends at 2 GiB; the graph needs some of it
 _BATCH_SIZES = (1, 2, 3)
 _TOLERANCE = 1e-4
@@ -65,7 +71,7 @@ class ExportReport:
     Attributes:
         path: the exported file.
         sidecar: its metadata, as JSON.
-        size: of the file, in bytes.
+        size: of the file, in bytes; of OpenVINO's two, together.
         agreement: its differences from the model.
     """
 
@@ -92,7 +98,8 @@ def export_model(
 
     Args:
         model: any model; attention kernels without an ONNX operator need .pt2.
-        output: the file to write, .pt2 (`torch.export`) or .onnx; metadata goes to `output`.json beside it.
+        output: the file to write, .pt2 (`torch.export`), .onnx, or .xml (OpenVINO, with its weights in a .bin beside
+            it); metadata goes to `output`.json beside it.
         batch_sizes: to compare the file with the model at.
         tolerance: largest absolute difference of any output.
 
@@ -121,12 +128,12 @@ def export_model(
         made, beside = Path(folder) / output.name, Path(folder) / sidecar.name
         with evaluating(model):
             form.write(_trace_program(model), made, metadata)
-            run = form.open(made, _output_names(model.config))
+            _, run = form.open(made)
             agreement = _compare(model, run, batch_sizes=batch_sizes, tolerance=tolerance)
         beside.write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        made.replace(output)
+        written = [file.replace(output.with_name(file.name)) for file in form.files(made)]
         beside.replace(sidecar)
-    return ExportReport(output, sidecar, output.stat().st_size, agreement)
+    return ExportReport(output, sidecar, sum(file.stat().st_size for file in written), agreement)
 
 
 def find_format(output: Path) -> "Format":
@@ -166,6 +173,7 @@ def _describe(config: ModelConfig) -> dict[str, Any]:
         "attention": config.attention,
         "kernel": config.kernel.kind,
         "source": config.source,
+        "architecture": config.to_dict(),
     }
 
 
@@ -218,8 +226,12 @@ class Format(ABC):
         """Write the program and its metadata as one file."""
 
     @abstractmethod
-    def open(self, path: Path, outputs: tuple[str, ...]) -> Run:
-        """Load the written file as its users will."""
+    def open(self, path: Path, precision: str = "32") -> Opened:
+        """Load the written file as its users will; a `precision` that the runtime does not have is an `ExportError`."""
+
+    def files(self, path: Path) -> list[Path]:
+        """All that `write` has written."""
+        return [path]
 
 
 class _Pt2(Format):
@@ -228,14 +240,17 @@ class _Pt2(Format):
     def write(self, program: ExportedProgram, path: Path, metadata: Mapping[str, Any]) -> None:
         torch.export.save(program, path, extra_files={METADATA: json.dumps(metadata)})
 
-    def open(self, path: Path, outputs: tuple[str, ...]) -> Run:
-        module = torch.export.load(path).module()
+    def open(self, path: Path, precision: str = "32") -> Opened:
+        _check_precision(path, precision)
+        inside = {METADATA: ""}
+        module = torch.export.load(path, extra_files=inside).module()
+        metadata = json.loads(inside[METADATA])
 
         def run(clip: Tensor) -> dict[str, Tensor]:
             out = module(clip)
-            return dict(out) if isinstance(out, dict) else {outputs[0]: out}
+            return dict(out) if isinstance(out, dict) else {metadata["outputs"][0]: out}
 
-        return run
+        return metadata, run
 
 
 class _Onnx(Format):
@@ -269,26 +284,86 @@ class _Onnx(Format):
             made.model.metadata_props[key] = json.dumps(value)
         made.save(path, external_data=False)
 
-    def open(self, path: Path, outputs: tuple[str, ...]) -> Run:
+    def open(self, path: Path, precision: str = "32") -> Opened:
         import onnxruntime
 
+        _check_precision(path, precision)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
         try:
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its errors have no common class
             reason = str(error).strip().splitlines()[0]
             raise ExportError(
                 f"onnxruntime cannot run the exported model ({reason}). It computes in float32 on a CPU: export "
                 "model.float(), or write a .pt2."
             ) from error
+        texts = session.get_modelmeta().custom_metadata_map
+        metadata = {key: json.loads(texts[key]) for key in ("architecture",) if key in texts}
+        outputs = [one.name for one in session.get_outputs()]
 
         def run(clip: Tensor) -> dict[str, Tensor]:
-            found = session.run(list(outputs), {"clip": clip.cpu().numpy()})
+            found = session.run(outputs, {"clip": clip.cpu().numpy()})
             return {name: torch.from_numpy(array) for name, array in zip(outputs, found, strict=True)}
 
-        return run
+        return metadata, run
 
 
-FORMATS: Mapping[str, Format] = {".pt2": _Pt2(), ".onnx": _Onnx()}
+class _OpenVino(Format):
+    """OpenVINO's two files: the graph (.xml, with the metadata as JSON text in `rt_info`) and its weights (.bin)."""
+
+    def write(self, program: ExportedProgram, path: Path, metadata: Mapping[str, Any]) -> None:
+        openvino = _import_openvino()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations inside the converter; the result is checked
+            try:
+                made = openvino.convert_model(program)
+            except Exception as error:  # its errors have no common class
+                reason = str(error).strip().splitlines()[0]
+                raise ExportError(f"OpenVINO cannot convert this model ({reason}): export it as .pt2.") from error
+        made.reshape([-1, *metadata["inputs"]["clip"][1:]])
+        for output, name in zip(made.outputs, metadata["outputs"], strict=True):
+            output.get_tensor().set_names({name})
+        made.set_rt_info(json.dumps(metadata), [_RT_INFO])
+        openvino.save_model(made, path, compress_to_fp16=False)
+
+    def open(self, path: Path, precision: str = "32") -> Opened:
+        _check_precision(path, precision, ("32", "bf16"))
+        openvino = _import_openvino()
+        try:
+            core = openvino.Core()
+            made = core.read_model(path)
+            hints = {
+                "INFERENCE_PRECISION_HINT": {"32": "f32", "bf16": "bf16"}[precision],  # by itself it takes bf16
+                "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            }
+            compiled = core.compile_model(made, "CPU", hints)
+        except RuntimeError as error:
+            raise ExportError(f"{path}: OpenVINO cannot run it ({str(error).strip().splitlines()[-1]}).") from error
+        metadata = json.loads(made.get_rt_info([_RT_INFO]).astype(str)) if made.has_rt_info([_RT_INFO]) else {}
+
+        def run(clip: Tensor) -> dict[str, Tensor]:
+            found = compiled([clip.cpu().numpy()])
+            return {output.get_any_name(): torch.from_numpy(found[output].copy()) for output in compiled.outputs}
+
+        return metadata, run
+
+    def files(self, path: Path) -> list[Path]:
+        return [path, path.with_suffix(".bin")]
+
+
+def _import_openvino() -> Any:
+    """The package, without the usage statistics that it sends when it is imported and when it converts."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # it then uses a stub of its own
+    return importlib.import_module("openvino")
+
+
+def _check_precision(path: Path, precision: str, known: tuple[str, ...] = ("32",)) -> None:
+    if precision not in known:
+        raise ExportError(f"{path}: `precision` ({precision}) must be {' or '.join(known)} for {path.suffix} files.")
+
+
+FORMATS: Mapping[str, Format] = {".pt2": _Pt2(), ".onnx": _Onnx(), ".xml": _OpenVino()}
 
 
 @contextmanager

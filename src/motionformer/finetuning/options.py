@@ -17,6 +17,7 @@ import torch
 from motionformer.attention import SCHEMES
 from motionformer.data.record import Missing
 from motionformer.errors import RecipeError
+from motionformer.finetuning.choice import choose_by_rule
 from motionformer.models.config import AdapterConfig, ModelConfig, ReadoutKind, ScoringKind
 from motionformer.models.variants import VARIANTS
 from motionformer.training.model import FROM_DATA
@@ -45,6 +46,7 @@ class FinetuneOptions:
 
     init_from: str = ""
     train: str = ""
+    time: str = ""  # such as 10m: what is trained, and for how long, follows from it
     attention: str | None = None
     readout: ReadoutKind | None = None
     frames: int | None = None
@@ -103,24 +105,26 @@ def finetune_recipe(
     hardware: Hardware,
     *,
     num_train: int,
+    num_classes: int = 2,
     scoring: ScoringKind = "softmax",
     initial_config: Callable[[str], ModelConfig] | None = None,
 ) -> Recipe:
     """The recipe for such videos on such a machine. Pure, but for the header of the initial weights."""
-    if options.init_from:
-        config = (initial_config or _initial_model_config)(options.init_from)
-        if options.train not in ("", "all"):
-            config = replace(config, drop_path=0.0)
-    elif hardware.has_gpu:
-        config = replace(VARIANTS["motionformer-small"], readout="motion")
-    else:  # with so few videos a head on the class token alone stays at chance for epochs
-        config = replace(VARIANTS[BASIS], drop_path=0.1, readout="motion")
+    config = initial_model(options, hardware, initial_config)
+    if not options.train:
+        chosen = choose_by_rule(config, bool(options.init_from), hardware.has_gpu, num_train, num_classes)
+        options = replace(options, train=chosen.train)
+    if options.init_from and options.train != "all":
+        config = replace(config, drop_path=0.0)
+    config = _place_image_model(config, options)
     defaults = _defaults(options, hardware, config)
     batch, epochs = _batch_and_epochs(options, defaults.epochs, num_train)
     config = _fit_clip(config, options, facts, hardware)
     if options.attention is not None:
         SCHEMES[options.attention]  # unknown names raise
         config = replace(config, attention=options.attention)
+    if SCHEMES[config.attention].prefix_per_frame:
+        config = replace(config, num_prefix_tokens=config.grid[0])
     if options.readout is not None:
         config = replace(config, readout=options.readout)
     if options.train.partition(":")[0] == "adapter":
@@ -166,6 +170,15 @@ def finetune_recipe(
     return recipe if fits >= batch else replace(recipe, engine=replace(recipe.engine, max_clips=fits))
 
 
+def _place_image_model(config: ModelConfig, options: FinetuneOptions) -> ModelConfig:
+    """An image model (space-only attention, one class token) becomes a video model of trajectory attention, or of the
+    scheme asked for. With adapters it stays what it is, run on every frame: they are what relates frames."""
+    if config.attention != "space" or config.num_prefix_tokens != 1:
+        return config
+    attention = options.attention or ("space" if options.train.startswith("adapter") else "trajectory")
+    return replace(config, attention=attention, tubelet=1 if attention == "space" else config.tubelet)
+
+
 def _clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:
     """Largest batch of a device in 60 % of its memory: weights with AdamW's moments, then clips.
 
@@ -178,6 +191,18 @@ def _clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:
     return max(1, int((0.6 * hardware.memory - weights) // clip))
 
 
+def initial_model(
+    options: FinetuneOptions, hardware: Hardware, initial_config: Callable[[str], ModelConfig] | None = None
+) -> ModelConfig:
+    """The model before its clip is fitted to the videos: that of the initial weights, or one for the machine."""
+    if options.init_from:
+        return (initial_config or _initial_model_config)(options.init_from)
+    if hardware.has_gpu:
+        return replace(VARIANTS["motionformer-small"], readout="motion")
+    # with so few videos a head on the class token alone stays at chance for epochs
+    return replace(VARIANTS[BASIS], drop_path=0.1, readout="motion")
+
+
 def config_changes(config: ModelConfig) -> dict[str, Any]:
     """The changes to `BASIS` that describe `config` in a recipe."""
     changes = _difference(VARIANTS[BASIS].to_dict(), config.to_dict())
@@ -185,7 +210,7 @@ def config_changes(config: ModelConfig) -> dict[str, Any]:
 
 
 def _initial_model_config(init_from: str) -> ModelConfig:
-    """The model of some weights: a video model as it is, an image model as the video model it becomes."""
+    """The model of some weights: a video model as it is, an image model as one of space-only attention."""
     checkpoint = read_checkpoint(find_weights(init_from))
     if is_video_model(checkpoint):
         config = read_config(init_from)
@@ -194,7 +219,7 @@ def _initial_model_config(init_from: str) -> ModelConfig:
         return replace(config, input=RELEASED[init_from].input) if init_from in RELEASED else config
     # without a value projection the image model's features pass through the new temporal attention unchanged
     model, _ = from_image_weights(checkpoint.path, num_classes=1, frames=8, size=224, project_values=False)
-    return replace(model.config, drop_path=0.0, readout="motion")
+    return replace(model.config, attention="space", drop_path=0.0, readout="motion")
 
 
 @dataclass(frozen=True)
@@ -209,14 +234,13 @@ class _Defaults:
 def _defaults(options: FinetuneOptions, hardware: Hardware, config: ModelConfig) -> _Defaults:
     """Learning rates for a batch of 32. A few layers of good weights are trained briefly and fast; a small model is
     trained whole, as long and as fast as from random weights."""
-    fresh = not options.init_from or (_is_small(config) and options.train in ("", "all"))
-    train = options.train or ("all" if hardware.has_gpu or fresh else "last:4")
-    if fresh:
+    train = "adapter" if options.train.startswith("adapter") else options.train
+    if not options.init_from or (_is_small(config) and train == "all"):
         made = _Defaults(train, 100 if hardware.has_gpu else 40, 1e-3, 3.0)
     elif train == "head":
         made = _Defaults(train, 20, 1e-3, 1.0)
     elif train.startswith(("lora", "adapter")):
-        made = _Defaults("adapter" if train.startswith("adapter") else train, 8, 1e-3, 1.0)
+        made = _Defaults(train, 8, 1e-3, 1.0)
     elif train == "all":
         made = _Defaults(train, 20, 1e-4, 1.0)
     else:
@@ -268,12 +292,11 @@ def _fit_clip(config: ModelConfig, options: FinetuneOptions, facts: VideoFacts, 
         height=size,
         width=size,
         sampling="segments" if whole else "stride",
-        stride=4,
+        stride=4 if config.input.fps is None else max(1, round(4 * config.input.fps / 30)),
         views=1 if whole else 4,
         crops=1,
     )
-    # position embeddings of the size that is trained, interpolated once
-    return replace(config, input=spec, position_grid=None, position_frames=None)
+    return replace(config, input=spec, **config.resized_positions())
 
 
 def _multiple(length: int, unit: int) -> int:

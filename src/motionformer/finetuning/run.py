@@ -5,7 +5,7 @@ decides the recipe.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Literal
 from motionformer.data.lists import read_plain_list, write_list
 from motionformer.data.record import Annotations, Missing, Record
 from motionformer.errors import AnnotationError, RecipeError, VideoError
+from motionformer.finetuning.choice import (
+    TrainingChoice,
+    candidates_for,
+    choose_by_rule,
+    choose_by_time,
+    parse_time,
+)
 from motionformer.finetuning.options import (
     MIN_STEPS,
     TRAIN_LIST,
@@ -21,12 +28,14 @@ from motionformer.finetuning.options import (
     Hardware,
     VideoFacts,
     finetune_recipe,
+    initial_model,
 )
 from motionformer.finetuning.split import note_shared_files, open_splits
 from motionformer.logging import show_count
-from motionformer.models.config import ReadoutKind, ScoringKind
+from motionformer.models.config import ModelConfig, ReadoutKind, ScoringKind
 from motionformer.runs import lock_folder, make_folder
-from motionformer.training.recipe import Recipe, make_recipe
+from motionformer.training.recipe import Recipe, load_recipe, make_recipe
+from motionformer.training.run_folder import RunFolder
 from motionformer.training.sources import VideoSource, describe_mirroring
 from motionformer.video import open_video
 from motionformer.weights.lora import LoraSpec, check_peft
@@ -49,6 +58,7 @@ class FinetunePlan:
         val: held-out videos.
         facts: medians of the videos.
         hardware: what the recipe is made for.
+        choice: what is trained, and why.
     """
 
     recipe: Recipe
@@ -56,6 +66,7 @@ class FinetunePlan:
     val: Annotations
     facts: VideoFacts
     hardware: Hardware
+    choice: TrainingChoice
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -73,6 +84,11 @@ class FinetunePlan:
         return note_shared_files(self.train, self.val)
 
     @property
+    def can_probe(self) -> bool:
+        """Whether a probe of frozen features would be better: it takes weights, and one class per video."""
+        return bool(self.choice.probe and self.recipe.model.init_from) and not self.train.is_multi_label
+
+    @property
     def steps(self) -> int:
         """Optimiser steps of the run."""
         recipe = self.recipe
@@ -83,13 +99,12 @@ class FinetunePlan:
         """Unusual things about the videos and the plan."""
         count = f"only {show_count(self.steps, 'optimiser step')} (the default is {MIN_STEPS} or more)"
         steps = (f"{count}: use more epochs, or a smaller batch",) if self.steps < MIN_STEPS else ()
-        return tuple(dict.fromkeys((*self.train.notes, *self.val.notes, *self.doubts, *steps)))
+        probe = (f"{self.choice.probe}: try `motionformer probe` first",) if self.can_probe else ()
+        return tuple(dict.fromkeys((*probe, *self.train.notes, *self.val.notes, *self.doubts, *steps)))
 
     def write_lists(self) -> None:
         """Write the two lists, as plain csv, where the recipe has them. Those of a run that has begun may only change
         if its videos moved."""
-        from motionformer.training.run_folder import RunFolder
-
         folder = self.recipe.folder
         make_folder(folder)
         for annotations, name in ((self.train, TRAIN_LIST), (self.val, VAL_LIST)):
@@ -112,6 +127,7 @@ def finetune(
     *,
     init_from: str | Path = "",
     train: str = "",
+    time: str = "",
     attention: str | None = None,
     readout: ReadoutKind | None = None,
     frames: int | None = None,
@@ -141,6 +157,8 @@ def finetune(
         init_from: initial weights: a released name, a model folder, image weights [default: random].
         train: trainable parameters: `all`, `head`, `last:N` blocks, `lora:RANK` adapters (extra `[peft]`), or
             `adapter`, `adapter:joint`, `adapter:divided`: attention adapters between frozen blocks.
+        time: how long the run may take, such as `90s`, `10m` or `2h`: what is trained, and for how long, is then
+            chosen by measured steps.
         attention: a registered attention scheme [default: `trajectory`, or that of the weights].
         readout: input of the head: `class` (class token), or `motion` (motion moments beside it).
         frames: frames per clip.
@@ -180,6 +198,7 @@ def finetune(
     options = FinetuneOptions(
         init_from=str(init_from),
         train=train,
+        time=time,
         attention=attention,
         readout=readout,
         frames=frames,
@@ -234,11 +253,51 @@ def plan_finetune(
     hardware = hardware or Hardware.here()
     scoring: ScoringKind = "sigmoid" if train.is_multi_label else "softmax"
     named = replace(options, name=options.name or path.resolve().stem)
-    recipe = finetune_recipe(named, facts, hardware, num_train=len(train), scoring=scoring)
-    recipe = make_recipe(recipe.to_dict(), overrides)
+    config = initial_model(named, hardware)
+    num_classes = sum(count > 0 for count in train.counts().values())
+
+    def recipe_of(what: str, epochs: int | None = None) -> Recipe:
+        made = finetune_recipe(
+            replace(named, train=what, epochs=named.epochs or epochs),
+            facts,
+            hardware,
+            num_train=len(train),
+            num_classes=num_classes,
+            scoring=scoring,
+            initial_config=lambda _: config,
+        )
+        return make_recipe(made.to_dict(), overrides)
+
+    choice = _choose(named, config, hardware, (train, val), num_classes, recipe_of)
+    recipe = recipe_of(choice.train, choice.epochs)
     if LoraSpec.parse(recipe.model.train):
         check_peft()
-    return FinetunePlan(recipe, train, val, facts, hardware)
+    return FinetunePlan(recipe, train, val, facts, hardware, choice)
+
+
+def _choose(
+    options: FinetuneOptions,
+    config: ModelConfig,
+    hardware: Hardware,
+    videos: tuple[Annotations, Annotations],
+    num_classes: int,
+    recipe_of: Callable[..., Recipe],
+) -> TrainingChoice:
+    train, val = videos
+    if options.train:
+        if options.time:
+            raise RecipeError("--time chooses what is trained: leave --train out, or set --epochs instead of --time.")
+        return TrainingChoice(options.train, "as asked")
+    has_weights = bool(options.init_from)
+    if not options.time:
+        return choose_by_rule(config, has_weights, hardware.has_gpu, len(train), num_classes)
+    seconds = parse_time(options.time)
+    folder = recipe_of("all").folder
+    if RunFolder(folder).has_begun():  # steps are never measured alike: the run resumes with what was chosen then
+        begun = load_recipe(folder / "recipe.yaml")
+        return TrainingChoice(begun.model.train, f"as {folder} began", begun.epochs)
+    names = candidates_for(config, has_weights, len(train), num_classes)
+    return choose_by_time(seconds, recipe_of, train, val, candidates=names)
 
 
 def _lists_the_same(file: Path, annotations: Annotations) -> bool:

@@ -328,4 +328,4 @@ def _by_name(have: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 def _names_hint(config: ModelConfig) -> str:
     known = "" if config.labels is None else f" The model knows {show_some(config.labels)}."
-    return known + " Give the data whose classes it was trained for (class names of a list: --classes)."
+    return known + " Give the data whose classes it was trained for (class names of a list: --class-names)."

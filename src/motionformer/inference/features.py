@@ -125,7 +125,7 @@ class FeatureExtractor:
             model = load_model(model, protocol=protocol)
         depth, prefix = len(model.blocks), model.config.num_prefix_tokens
         by_frame = model.config.readout == "frames"
-        what = what or ("frames" if by_frame else "class")
+        what = what or ("frames" if by_frame else "class" if prefix else "pooled")
         if what not in get_args(What):
             raise EvaluationError(f"`what` ({what!r}) must be one of {', '.join(get_args(What))}.")
         if what == "frames":

@@ -25,7 +25,9 @@ from torch import Tensor
 from motionformer.data import ClipReader, Failure, Views
 from motionformer.data.pool import Crash, run_in_order
 from motionformer.deprecation import renamed_arguments
-from motionformer.errors import VideoError
+from motionformer.errors import EvaluationError, VideoError
+from motionformer.export import ExportedModel, open_model
+from motionformer.export.run import Backend
 from motionformer.inference.classes import LabelSource, find_names
 from motionformer.inference.inputs import Frames, as_frames
 from motionformer.inference.opening import check_several, is_one_video, open_input
@@ -37,7 +39,6 @@ from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.video.source import StreamClock
 from motionformer.video.stream import FrameStream, stream_live, stream_video
-from motionformer.weights import load_model
 
 log = logging.getLogger("motionformer")
 PathLikeStr = str | PathLike[str]
@@ -49,7 +50,7 @@ class Predictor:
     """Predicts the classes of videos: a model, the views its weights were tested with, and names of its classes.
 
     Args:
-        model: a model, or the name or path of weights as `load_model` takes it.
+        model: a model, the name or path of weights as `load_model` takes it, or a file of `motionformer export`.
         device: where to compute; the model is moved there. [default: where the model is]
         precision: "32", "bf16" or "16".
         batch_size: clips per forward pass.
@@ -61,9 +62,14 @@ class Predictor:
             video's own frames, so that none repeats in a slow one. [default: the weights' own]
         protocol: of clips, "uniform" or "released", where `model` is a name or path. [default: the weights' own]
         time_limit: seconds for opening a file, and for reading it; for a live source, of waiting for more.
+        backend: what computes: "torch", "onnx" or "openvino". The last two run on the CPU; the model is exported first
+            and checked against PyTorch, which takes seconds to minutes; a file of `motionformer export` is just opened.
+            [default: that of an exported file, otherwise "torch"]
 
     Raises:
-        EvaluationError: a model without classes, names that do not fit it, views that it cannot have.
+        EvaluationError: a model without classes, names that do not fit it, views that it cannot have; a backend that is
+            unknown or not installed.
+        ExportError: a model that the backend cannot run.
 
     Example:
         ```python
@@ -76,7 +82,7 @@ class Predictor:
     @renamed_arguments(batch="batch_size", decoder=None)
     def __init__(
         self,
-        model: Motionformer | str | Path,
+        model: Motionformer | ExportedModel | str | Path,
         *,
         device: str | torch.device | None = None,
         precision: Precision = "32",
@@ -88,12 +94,15 @@ class Predictor:
         sample_by: SampleBy | None = None,
         protocol: SamplingProtocol | None = None,
         time_limit: float = 30.0,
+        backend: Backend | None = None,
     ) -> None:
-        weights = None
-        if not isinstance(model, torch.nn.Module):
-            weights, model = model, load_model(model, protocol=protocol)
+        weights = None if isinstance(model, torch.nn.Module) else model
+        model = open_model(model, backend, precision=precision, protocol=protocol)
+        if isinstance(model, ExportedModel) and torch.device(device or "cpu").type != "cpu":
+            raise EvaluationError(f"`device` ({device}) must be cpu for exported models.")
         self.scorer = Scorer(model, device, batch_size=batch_size, precision=precision)
-        self.device, self.model, self.num_workers = self.scorer.device, model.eval(), num_workers
+        self.device, self.num_workers = self.scorer.device, num_workers
+        self.config, self.backend = model.eval().config, getattr(model, "backend", "torch")
         self.spec = with_views(model.config.input, views, crops, sample_by)
         self.reader = ClipReader(self.spec, time_limit=time_limit)
         self.labels, note = find_names(model.config, labels, weights)
@@ -106,6 +115,13 @@ class Predictor:
     ) -> "Predictor":
         """The same as `Predictor(source, device=device, **options)`."""
         return cls(source, device=device, **options)
+
+    @property
+    def model(self) -> Motionformer:
+        """The network, with its layers; an `EvaluationError` where an exported file computes, which has none."""
+        if isinstance(self.scorer.model, ExportedModel):
+            raise EvaluationError("an exported model has no layers to look at: give the weights that it was made from.")
+        return self.scorer.model  # type: ignore[return-value]
 
     @overload  # a str is an iterable of str too, but the first that fits counts
     def __call__(  # type: ignore[overload-overlap]
@@ -158,11 +174,12 @@ class Predictor:
                 else:
                     yield self._predict_views(views, names[index])
 
-    def timeline(self, path: PathLikeStr, *, hop: float | None = None, window: float | None = None) -> Timeline:
+    @renamed_arguments(path="video")
+    def timeline(self, video: PathLikeStr, *, hop: float | None = None, window: float | None = None) -> Timeline:
         """Predict a long video window by window: each frame is decoded once, memory does not grow with its length.
 
         Args:
-            path: a file or a folder of frames.
+            video: a file or a folder of frames.
             hop: seconds from window to window. [default: half a window]
             window: seconds, for weights trained on segments of whole videos, whose clips have no length of their own.
 
@@ -172,12 +189,12 @@ class Predictor:
         Raises:
             VideoError: a video that cannot be read.
         """
-        with stream_video(path, time_limit=self.reader.time_limit, square_pixels=self.reader.square_pixels) as stream:
+        with stream_video(video, time_limit=self.reader.time_limit, square_pixels=self.reader.square_pixels) as stream:
             windows = Windows.of_model(self.spec, stream.fps, hop, window)
             picked = windows.slide(map(self._resize, stream.frames))
             per_batch = max(1, self.scorer.batch_size // self.reader.num_crops)
-            found = [p for some in batched(picked, per_batch) for p in self._predict_windows(some, stream, path)]
-        return Timeline(fspath(path), found[-1].end or 0.0, tuple(found))
+            found = [p for some in batched(picked, per_batch) for p in self._predict_windows(some, stream, video)]
+        return Timeline(fspath(video), found[-1].end or 0.0, tuple(found))
 
     def stream(
         self,
@@ -221,8 +238,9 @@ class Predictor:
 
     def __repr__(self) -> str:
         views = f"{show_count(self.spec.views, 'view')} × {show_count(self.spec.crops, 'crop')}"
-        model, precision = self.model.config.source or "model", self.scorer.precision
-        return f"Predictor({model!r}, {views}, device={str(self.device)!r}, precision={precision!r})"
+        model, precision = self.config.source or "model", self.scorer.precision
+        where = f"device={str(self.device)!r}" if self.backend == "torch" else f"backend={self.backend!r}"
+        return f"Predictor({model!r}, {views}, {where}, precision={precision!r})"
 
     def _predict_views(self, views: Views, video: str) -> Prediction:
         scores = self.scorer(self.reader.clips(views, self.device))

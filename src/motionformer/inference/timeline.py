@@ -4,8 +4,6 @@ Frames arrive one at a time and a ring buffer as long as one clip is all that is
 when it comes.
 """
 
-import csv
-import io
 import json
 import math
 import sys
@@ -23,6 +21,7 @@ from motionformer.errors import EvaluationError
 from motionformer.inference.results import Prediction
 from motionformer.logging import show_count
 from motionformer.models import InputSpec
+from motionformer.runs import format_csv
 from motionformer.video import ReadFacts
 from motionformer.video.sample import clamp, clip_offsets, rate, segment_indices, segment_middles
 
@@ -104,12 +103,9 @@ class Timeline:
 
     def to_csv(self, threshold: float = 0.5) -> str:
         """One line per segment."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["start", "end", "task", "index", "label", "score"])
-        for one in (segment.to_dict() for segment in self.segments(threshold)):
-            writer.writerow([one[key] for key in ("start", "end", "task", "index", "label", "score")])
-        return text.getvalue()
+        columns = ("start", "end", "task", "index", "label", "score")
+        segments = (segment.to_dict() for segment in self.segments(threshold))
+        return format_csv([columns, *([one[key] for key in columns] for one in segments)])
 
     def __repr__(self) -> str:
         return f"Timeline({self.video!r}: {self.duration:.1f} s, {show_count(len(self.windows), 'window')})"

@@ -18,6 +18,8 @@ from motionformer.models.config import KernelConfig, ModelConfig
 
 _EPS = 1e-6
 _HEAD_WIDTH = 32
+_GAIN = 10.0
+"""Times the gate: in the few hundred steps that there are, an optimiser moves a gate by hundredths."""
 
 
 class AttentionAdapter(nn.Module):
@@ -64,7 +66,7 @@ class AttentionAdapter(nn.Module):
         masks = {} if key_mask is None else {"key_mask": key_mask}
         narrow = self.down(self.norm(x))
         narrow = narrow + self._time(narrow, frames)
-        return x + self.gate * self.up(self.attn(narrow, frames, **masks))  # type: ignore[no-any-return]
+        return x + _GAIN * self.gate * self.up(self.attn(narrow, frames, **masks))  # type: ignore[no-any-return]
 
     def initialise(self) -> None:
         """Weights that keep the size of what passes, so that a gate that opens lets something through."""

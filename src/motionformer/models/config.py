@@ -11,9 +11,10 @@ from motionformer.errors import ClipSizeError
 from motionformer.video.spec import InputSpec as InputSpec
 from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 
-PositionKind = Literal["separate", "joint"]
+PositionKind = Literal["separate", "joint", "sine", "time", "none"]
+RotaryKind = Literal["none", "space", "space_time"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
-ReadoutKind = Literal["class", "concat", "motion", "paths", "frames"]
+ReadoutKind = Literal["class", "concat", "motion", "paths", "frames", "mean", "attentive"]
 ScoringKind = Literal["softmax", "sigmoid"]
 MLPActivation = Literal["gelu", "gelu_tanh"]
 RENAMED = {"attend": "kernel"}
@@ -103,15 +104,19 @@ class ModelConfig:
         time: trajectory attention: attention along a trajectory, or its average.
         project_values: trajectory attention: whether values are projected along time.
         adapter: attention adapters between the blocks.
-        positions: separate spatial and temporal position embeddings, or a joint one.
+        positions: separate spatial and temporal position embeddings, a joint one, one of sines that is not learnt, a
+            temporal one alone, or none.
+        rotary: rotary positions of queries and keys (`attention.rotary`): of rows and columns, or of frames too.
         position_grid: rows and columns of the stored position embedding, where they differ from the input's
             (embeddings are interpolated to the clip).
         position_frames: likewise, frames.
         num_classes: a number, 0 for features only, or several heads by name: `{"verb": 97, "noun": 300}`.
         readout: what the head sees: the class token (`ClassReadout`), vectors of all frames side by side
             (`ConcatReadout`), with the class token the moments of motion (`MotionReadout`), with both the displacements
-            along attention paths (`PathReadout`); or a vector per token frame, for features without classes
-            (`FrameReadout`).
+            along attention paths (`PathReadout`); a vector per token frame, for features without classes
+            (`FrameReadout`); the mean of the patch tokens, with the last norm behind it (`MeanReadout`); or what a
+            learnt query attends to (`AttentiveReadout`).
+        readout_depth: blocks in front of the learnt query of an attentive readout.
         hidden_head: whether there is a hidden layer before the classifier.
         head_activation: its activation.
         scoring: what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`).
@@ -155,11 +160,13 @@ class ModelConfig:
     adapter: AdapterConfig = field(default_factory=AdapterConfig)
 
     positions: PositionKind = "separate"
+    rotary: RotaryKind = "none"
     position_grid: tuple[int, int] | None = None
     position_frames: int | None = None
 
     num_classes: int | dict[str, int] = 400
     readout: ReadoutKind = "class"
+    readout_depth: int = 0
     hidden_head: bool = True
     head_activation: ActivationKind = "tanh"
     scoring: ScoringKind = "softmax"
@@ -211,6 +218,19 @@ class ModelConfig:
             self.input.height // self.patch,
             self.input.width // self.patch,
         )
+
+    def resized_positions(self) -> dict[str, Any]:
+        """Changes for clips of another size: learnt position embeddings become of that size, interpolated once.
+
+        Sines keep the size that the weights know, and are interpolated.
+        """
+        if self.positions != "sine":
+            return {"position_grid": None, "position_frames": None}
+        frames, rows, columns = self.grid
+        return {
+            "position_grid": self.position_grid or (rows, columns),
+            "position_frames": self.position_frames or frames,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; empty options and adapters that there are not are left out."""

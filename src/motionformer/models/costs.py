@@ -26,7 +26,7 @@ from motionformer.errors import MotionformerError
 from motionformer.models.adapter import AttentionAdapter, adapted_blocks
 from motionformer.models.block import MLP, StochasticDepth
 from motionformer.models.config import ModelConfig
-from motionformer.models.head import READOUTS, FrameReadout, build_readout
+from motionformer.models.head import build_readout
 from motionformer.models.motionformer import Motionformer, build_block
 
 PEAK_RESET = Path("/proc/self/clear_refs")
@@ -114,7 +114,10 @@ def paper_macs(config: ModelConfig) -> float:
         added = sum(adapter.macs(f, s, config.num_prefix_tokens) for adapter in adapters)
     except NotImplementedError as error:
         raise MotionformerError(f"the cost of attention {config.attention!r} is not known: {error}") from error
-    return embed + config.depth * block + added + _norm(tokens, c) + _readout(config) + _head(config)
+    with torch.device("meta"):
+        readout = build_readout(config)
+    last = 0 if readout.has_norm else _norm(tokens, c)
+    return embed + config.depth * block + added + last + readout.macs(config) + _head(config)
 
 
 def released_parameters(config: ModelConfig) -> dict[str, int]:
@@ -265,15 +268,6 @@ def _head(config: ModelConfig) -> int:
     classes = sum(config.num_classes.values()) if isinstance(config.num_classes, dict) else config.num_classes
     width = build_readout(config).width(config.dim, config.grid)
     return width * config.dim + config.dim * classes if config.hidden_head else width * classes
-
-
-def _readout(config: ModelConfig) -> float:
-    """Of a readout with a layer of its own: all its rows, as everywhere here."""
-    if not issubclass(READOUTS[config.readout], FrameReadout):
-        return 0.0
-    f, rows, columns = config.grid
-    n, c = rows * columns + 1, config.dim
-    return f * (4 * n * c * c + 2 * n * n * c + 2 * config.mlp_ratio * n * c * c + 2 * _norm(n, c))
 
 
 def _einsum(macs: int) -> float:

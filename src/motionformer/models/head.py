@@ -3,6 +3,8 @@
 Logits always: softmax happens once, where views are averaged.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -24,6 +26,9 @@ _SHARPNESS = 0.02
 class Readout(nn.Module):
     """What the head sees of the tokens: `readout(tokens, grid)`."""
 
+    has_norm = False
+    """Whether the last norm is in here, and not in front of it."""
+
     @classmethod
     def of(cls, config: ModelConfig) -> "Readout":
         """For the tokens of such a model."""
@@ -32,6 +37,10 @@ class Readout(nn.Module):
     def width(self, dim: int, grid: Grid) -> int:
         """Numbers that come out, of tokens of width `dim`."""
         return dim
+
+    def macs(self, config: ModelConfig) -> float:
+        """Multiply-adds of one clip by the paper's convention, where there are layers."""
+        return 0.0
 
 
 class ClassReadout(Readout):
@@ -141,6 +150,63 @@ class FrameReadout(Readout):
         x = x + layer.mlp(layer.norm2(x))
         return x.view(tokens.shape[0], grid[0], -1)  # type: ignore[no-any-return]
 
+    def macs(self, config: ModelConfig) -> float:
+        """Of the layer with all its rows, as everywhere here."""
+        f, rows, columns = config.grid
+        return f * _block_macs(rows * columns + 1, config.dim, config.mlp_ratio)
+
+
+class MeanReadout(Readout):
+    """The mean of the patch tokens, and the last norm behind it instead of in front (VideoMAE)."""
+
+    has_norm = True
+
+    def __init__(self, num_prefix_tokens: int, dim: int) -> None:
+        super().__init__()
+        self.num_prefix_tokens = num_prefix_tokens
+        self.norm = nn.LayerNorm(dim)  # with the ε of PyTorch, whatever the model's own is
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        return cls(config.num_prefix_tokens, config.dim)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+        return self.norm(tokens[:, self.num_prefix_tokens :].mean(dim=1))  # type: ignore[no-any-return]
+
+    def macs(self, config: ModelConfig) -> float:
+        return 5.0 * config.dim
+
+
+class AttentiveReadout(Readout):
+    """What a learnt query attends to among all tokens, after `depth` blocks of their own (the probe of V-JEPA 2)."""
+
+    def __init__(self, dim: int, num_heads: int, depth: int = 0, **options: Any) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(1, 1, dim))
+        nn.init.trunc_normal_(self.query, std=0.02)
+        attention = (JointAttention(dim, num_heads, num_prefix_tokens=0) for _ in range(depth + 1))
+        *layers, self.cross = (Block(dim, one, **options) for one in attention)
+        self.blocks = nn.ModuleList(layers)
+        self.cross.attn.proj = nn.Identity()
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        options = {"norm_eps": config.norm_eps, "activation": config.activation}
+        return cls(config.dim, config.num_heads, config.readout_depth, **options)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b c"]:
+        for block in self.blocks:
+            tokens = block(tokens, grid[0])
+        query = (self.query * 1.0).expand(tokens.shape[0], -1, -1)  # times one, as in `Motionformer.embed`
+        x = query + self.cross.attn(query, context=self.cross.norm1(tokens))
+        return (x + self.cross.mlp(self.cross.norm2(x)))[:, 0]  # type: ignore[no-any-return]
+
+    def macs(self, config: ModelConfig) -> float:
+        f, rows, columns = config.grid
+        n, c = config.num_prefix_tokens + f * rows * columns, config.dim
+        cross = c * c + 2 * n * c * c + 2 * n * c + 8 * c * c + 5 * (n + 1) * c
+        return len(self.blocks) * _block_macs(n, c, 4.0) + cross
+
 
 READOUTS: dict[ReadoutKind, type[Readout]] = {
     "class": ClassReadout,
@@ -148,6 +214,8 @@ READOUTS: dict[ReadoutKind, type[Readout]] = {
     "motion": MotionReadout,
     "paths": PathReadout,
     "frames": FrameReadout,
+    "mean": MeanReadout,
+    "attentive": AttentiveReadout,
 }
 POOLED: tuple[ReadoutKind, ...] = ("class", "concat", "motion", "paths")
 """Those without parameters, for a head of classes."""
@@ -158,6 +226,11 @@ def build_readout(config: ModelConfig) -> Readout:
     if config.readout not in READOUTS:
         raise ValueError(f"`readout` must be one of {', '.join(READOUTS)}; not {config.readout!r}.")
     return READOUTS[config.readout].of(config)
+
+
+def _block_macs(n: int, c: int, mlp_ratio: float) -> float:
+    """Of a block of joint attention over n tokens of c channels."""
+    return 4 * n * c * c + 2 * n * n * c + 2 * mlp_ratio * n * c * c + 10 * n * c
 
 
 def build_head(config: ModelConfig) -> nn.Module:

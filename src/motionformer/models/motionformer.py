@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from motionformer.attention import SCHEMES
+from motionformer.attention.rotary import build_rotary
 from motionformer.deprecation import warn_deprecated
 from motionformer.models.adapter import AttentionAdapter, adapted_blocks, describe_adapters
 from motionformer.models.block import Block, DividedBlock
-from motionformer.models.config import ModelConfig, PositionKind
+from motionformer.models.config import ModelConfig
 from motionformer.models.head import build_head, build_readout
 from motionformer.models.hub import describe_for_hub, remove_hub_files, write_hub_files
-from motionformer.models.tokens import Grid, JointPositions, SeparatePositions, Tokens
+from motionformer.models.tokens import POSITIONS, Grid, Positions, Tokens
 from motionformer.models.training_data import TRAINING_DATA, TrainingData
 from motionformer.runs import make_folder
 
@@ -31,10 +32,6 @@ tags: [video-classification, trajectory-attention]
 """
 _MAX_LABELS = 20
 """Classes that are still listed by name."""
-_POSITIONS: dict[PositionKind, type[SeparatePositions] | type[JointPositions]] = {
-    "separate": SeparatePositions,
-    "joint": JointPositions,
-}
 
 
 class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer"):
@@ -62,12 +59,14 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         self.tokens = Tokens(config.dim, config.patch, config.tubelet)
         self.prefix = nn.Parameter(torch.zeros(1, config.num_prefix_tokens, config.dim))
         self.positions = _build_positions(config)
+        self.rotary = build_rotary(config)
         rates = [config.drop_path * i / max(1, config.depth - 1) for i in range(config.depth)]
         self.blocks = nn.ModuleList(build_block(config, rate) for rate in rates)
         for number in adapted_blocks(config):
             self.blocks[number].adapter = AttentionAdapter(config)
-        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.readout = build_readout(config)
+        readout = build_readout(config)
+        self.norm = nn.Identity() if readout.has_norm else nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.readout = readout
         self.head = build_head(config)
         self.dropout = nn.Dropout(config.dropout)
         _initialise(self)
@@ -160,12 +159,14 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
 
     def embed(self, clip: Float[Tensor, "b 3 t H W"]) -> Float[Tensor, "b n c"]:
         """Prefix and patch tokens with their positions."""
-        x = self.tokens(clip)
+        x, grid = self.tokens(clip), self.tokens.grid(clip)
+        if self.rotary is not None:
+            self.rotary.check_shape(*grid[1:])
         # Times one, so that its gradient has memory of its own. In a batch of one clip it would be a view of the
         # position embedding's, and what works on gradients in place (accumulating, clipping) would count both twice.
         prefix = self.prefix.to(x.dtype) * 1.0
         x = torch.cat((prefix.expand(x.shape[0], -1, -1), x), dim=1)
-        return self.dropout(x + self.positions(self.tokens.grid(clip)))  # type: ignore[no-any-return]
+        return self.dropout(x + self.positions(grid))  # type: ignore[no-any-return]
 
     def save_pretrained(self, save_directory: str | Path, *, hf: bool = False, **options: Any) -> str | None:
         """Write `config.json`, `model.safetensors` and a card, for `load_model`, `from_pretrained` and the hub.
@@ -273,13 +274,13 @@ def build_block(config: ModelConfig, drop_path: float) -> Block | DividedBlock:
     return DividedBlock(config.dim, time, space, config.mlp_ratio, drop_path_time=config.drop_path_time, **options)
 
 
-def _build_positions(config: ModelConfig) -> SeparatePositions | JointPositions:
+def _build_positions(config: ModelConfig) -> Positions:
     frames, rows, columns = config.grid
     rows, columns = config.position_grid or (rows, columns)
-    if config.positions not in _POSITIONS:
-        raise ValueError(f"`positions` must be one of {', '.join(_POSITIONS)}; not {config.positions!r}.")
+    if config.positions not in POSITIONS:
+        raise ValueError(f"`positions` must be one of {', '.join(POSITIONS)}; not {config.positions!r}.")
     size = (config.position_frames or frames, rows, columns)
-    return _POSITIONS[config.positions](config.dim, size, config.num_prefix_tokens)
+    return POSITIONS[config.positions](config.dim, size, config.num_prefix_tokens)
 
 
 def _write_card(config: ModelConfig) -> str:

@@ -87,6 +87,8 @@ class SeparatePositions(nn.Module):
 class JointPositions(nn.Module):
     """A joint space-time position embedding: one entry for every token of the clip."""
 
+    table: Tensor
+
     def __init__(self, dim: int, grid: Grid, num_prefix_tokens: int) -> None:
         super().__init__()
         self.frames, self.rows, self.columns = grid
@@ -101,6 +103,61 @@ class JointPositions(nn.Module):
             table = torch.stack([resize_space(frame, here, (rows, columns)) for frame in table])
         table = resize_time(table.flatten(1), frames)
         return _with_prefix(self.prefix, table.reshape(frames * rows * columns, -1))
+
+
+class SinePositions(JointPositions):
+    """A joint position embedding of sines and cosines, which is not learnt (VideoMAE): tokens are counted one by one.
+
+    Prefix tokens get none. Clips of another size get the embedding interpolated, as a learnt one.
+    """
+
+    def __init__(self, dim: int, grid: Grid, num_prefix_tokens: int) -> None:
+        super().__init__(dim, grid, 0)
+        self.num_prefix_tokens = num_prefix_tokens
+        del self._parameters["table"]
+        rates = 10000.0 ** -(2 * (torch.arange(dim, dtype=torch.float64) // 2) / dim)
+        angles = torch.arange(grid[0] * grid[1] * grid[2], dtype=torch.float64)[:, None] * rates
+        is_sine = torch.arange(dim) % 2 == 0
+        self.register_buffer("table", torch.where(is_sine, angles.sin(), angles.cos()).float(), persistent=False)
+
+    def forward(self, grid: Grid) -> Float[Tensor, "1 n c"]:
+        return F.pad(super().forward(grid), (0, 0, self.num_prefix_tokens, 0))
+
+
+class TimePositions(nn.Module):
+    """A temporal position embedding alone, for models whose attention knows rows and columns by rotary positions."""
+
+    def __init__(self, dim: int, grid: Grid, num_prefix_tokens: int) -> None:
+        super().__init__()
+        self.num_prefix_tokens = num_prefix_tokens
+        self.time = nn.Parameter(torch.zeros(grid[0], dim))
+
+    def forward(self, grid: Grid) -> Float[Tensor, "1 n c"]:
+        patches = resize_time(self.time, grid[0]).repeat_interleave(grid[1] * grid[2], dim=0)
+        return F.pad(patches, (0, 0, self.num_prefix_tokens, 0))[None]
+
+
+class NoPositions(nn.Module):
+    """Nothing is added: rotary positions are enough."""
+
+    zero: Tensor
+
+    def __init__(self, dim: int, grid: Grid, num_prefix_tokens: int) -> None:
+        super().__init__()
+        self.register_buffer("zero", torch.zeros(1, 1, 1), persistent=False)
+
+    def forward(self, grid: Grid) -> Float[Tensor, "1 1 1"]:
+        return self.zero
+
+
+Positions = SeparatePositions | JointPositions | TimePositions | NoPositions
+POSITIONS: dict[str, type[Positions]] = {
+    "separate": SeparatePositions,
+    "joint": JointPositions,
+    "sine": SinePositions,
+    "time": TimePositions,
+    "none": NoPositions,
+}
 
 
 def resize_space(

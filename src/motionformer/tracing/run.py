@@ -11,6 +11,7 @@ from motionformer.errors import TraceError
 from motionformer.models import Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.models.motionformer import evaluating
+from motionformer.runs import write_atomically
 from motionformer.tracing.clip import Clip, Geometry, Point, Query, Source, find_geometry, open_clip, prepare_clip
 from motionformer.tracing.maps import KINDS, Question, Shown, Which
 from motionformer.tracing.paths import MIN_PEAKEDNESS, expected_path, path_covariance, peak_path, peakedness
@@ -240,7 +241,7 @@ class _Saveable(ABC):
         check_suffix(path)
         content = self.render(Path(path).suffix.lower().removeprefix("."))
         try:
-            Path(path).write_bytes(content)
+            write_atomically(Path(path), content)
         except OSError as error:
             raise TraceError(f"{path}: cannot be written ({error.strerror}).") from error
 

@@ -18,6 +18,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 
+from motionformer.attention.rotary import set_shape
 from motionformer.models import Motionformer
 from motionformer.tracking.masks import object_numbers
 from motionformer.video.transforms import FromFrames, Pipeline, finish
@@ -282,6 +283,7 @@ class ClipFeatures:
         clip = resize(FromFrames()(frames), (rows * config.patch, columns * config.patch))
         clip = Pipeline(*finish(config.input))(clip).repeat_interleave(config.tubelet, dim=1)[None]
         device = self.model.prefix.device
+        set_shape(self.model, rows, columns)
         query, key = self.readout(self.model, self.model.embed(clip.to(device)), len(frames))
         shape = {"f": len(frames), "y": rows}
         queries, keys = (rearrange(part, "h (f y x) d -> f h y x d", **shape) for part in (query, key))

@@ -334,7 +334,8 @@ def open_backbone(
 
 def _from_image(source: str | Path, frames: int) -> Motionformer:
     weights, _ = read_image_weights(source)
-    side = math.isqrt(weights["pos_embed"].shape[1])  # embeddings of the stored size: resized once, to the frame
+    # position embeddings of the stored size: resized once, to the frame (rotary ones have no size)
+    side = math.isqrt(weights["pos_embed"].shape[1]) if "pos_embed" in weights else 14
     model, _ = from_image_weights(
         source,
         num_classes=0,

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 import motionformer
+from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
 from motionformer.logging import show_count
 
@@ -69,7 +70,7 @@ class RecipeRow:
         """The command that trains it, with placeholders for its data."""
         data = self.values["data"]
         words = [f"motionformer train {self.name}"]
-        if not data["train"].startswith("motion:"):
+        if parse_motion(data["train"]) is None:
             words += [f"data.{part}={Path(data[part]).name}" for part in ("train", "val")]
             words += ["data.root=videos"] if data["root"] else []
         return " ".join(words)

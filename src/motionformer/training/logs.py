@@ -6,7 +6,6 @@ are dropped. Lightning's own CSV logger deletes the file of a run that resumes, 
 
 import csv
 import importlib.util
-import io
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +22,7 @@ from motionformer.errors import TrainingError
 from motionformer.inference.metrics import wilson
 from motionformer.logging import console
 from motionformer.logging import logger as log
-from motionformer.runs import write_atomically
+from motionformer.runs import write_csv
 from motionformer.training.recipe import Recipe
 from motionformer.training.run_folder import METRICS
 from motionformer.training.trainer import Plan
@@ -205,12 +204,9 @@ class _CsvLogger(Logger):
     def save(self) -> None:
         if not self.rows:  # no file: a run has begun once it has metrics
             return
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows[step] for step in sorted(self.rows))
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.file, text.getvalue())
+        rows = (self.rows[step] for step in sorted(self.rows))
+        write_csv(self.file, [self.columns, *([row.get(name) for name in self.columns] for row in rows)])
         self._written = time.monotonic()
 
     @rank_zero_only

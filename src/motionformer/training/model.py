@@ -84,7 +84,9 @@ def _freeze(model: Motionformer, train: str, new: Iterable[str] = ()) -> None:
     model.requires_grad_(False)
     if lora := LoraSpec.parse(train):
         attach_lora(model, lora, new)
-    trainable = [*blocks[len(blocks) - last :], model.norm, model.head] if what == "last" else [model.head]
+    trainable = [model.head] if lora else [model.readout, model.head]
+    if what == "last":
+        trainable += [*blocks[len(blocks) - last :], model.norm]
     if what == "adapter":
         adapters = [module for module in model.modules() if isinstance(module, AttentionAdapter)]
         if not adapters:

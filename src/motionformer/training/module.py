@@ -24,6 +24,7 @@ from torchmetrics import Metric
 from motionformer.data import Failure, FailurePolicy
 from motionformer.errors import FailedVideosError, NonFiniteLossError, TrainingError
 from motionformer.models.motionformer import Motionformer
+from motionformer.runs import write_atomically
 from motionformer.training.datamodule import Batch
 from motionformer.training.objectives import Mix, Tasks, by_task, find_objective
 from motionformer.training.recipe import OptimiserPart, Recipe, SchedulePart
@@ -199,7 +200,7 @@ class TrainingModule(LightningModule):
             "clips": [{"index": int(i), "path": path} for i, path in zip(batch["index"], batch["path"], strict=True)],
         }
         file = self.recipe.folder / name
-        file.write_text(json.dumps(found, indent=2), encoding="utf-8")
+        write_atomically(file, json.dumps(found, indent=2))
         return file
 
     def _metrics(self) -> dict[str, Metric]:

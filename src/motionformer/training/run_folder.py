@@ -254,11 +254,17 @@ def describe_environment() -> dict[str, Any]:
 def describe_model(config: ModelConfig) -> dict[str, Any]:
     cost = measure(config)
     return {
-        "what": f"{config.attention} attention, {config.dim} wide, {show_count(config.depth, 'layer')}",
+        "what": describe_shape(config),
         "parameters": cost.parameters,
         "multiply_adds": cost.macs,
         "input": config.to_dict()["input"],
     }
+
+
+def describe_shape(config: ModelConfig) -> str:
+    """Such as `trajectory attention, orthoformer kernel, 96 wide, 4 layers`."""
+    kernel = "" if config.kernel.kind == "exact" else f"{config.kernel.kind} kernel, "
+    return f"{config.attention} attention, {kernel}{config.dim} wide, {show_count(config.depth, 'layer')}"
 
 
 def _git_commit() -> str | None:

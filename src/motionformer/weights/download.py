@@ -9,9 +9,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 from filelock import FileLock
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from motionformer.errors import DownloadError
+from motionformer.logging import progress_bar
 from motionformer.weights.released import URL
 
 _BLOCK = 1 << 20
@@ -82,7 +82,7 @@ def _fetch(url: str, part: Path) -> None:
             tag.write_text(etag)
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length else None
-        with part.open("ab" if start else "wb") as file, _progress() as progress:
+        with part.open("ab" if start else "wb") as file, progress_bar(in_bytes=True) as progress:
             task = progress.add_task(Path(url).name, total=total, completed=start)
             while block := answer.read(_BLOCK):
                 file.write(block)
@@ -107,14 +107,3 @@ def _verify(part: Path, checksums: Mapping[str, str | None], url: str) -> None:
 
 def _by_hand(target: Path) -> str:
     return f"Without a connection: fetch the file elsewhere and put it at {target}, or give load_model its path."
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        transient=True,
-    )

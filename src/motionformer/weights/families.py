@@ -18,6 +18,7 @@ from torch import Tensor
 
 from motionformer.errors import CheckpointError
 from motionformer.models.config import InputSpec, MLPActivation, ModelConfig
+from motionformer.video.spec import Interpolation
 from motionformer.weights.checkpoint import Checkpoint
 
 log = logging.getLogger("motionformer")
@@ -30,6 +31,8 @@ _ACTIVATIONS: dict[str, MLPActivation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
+_RESAMPLING: dict[int, Interpolation] = {2: "bilinear", 3: "bicubic"}
+"""By the numbers that PIL has for them."""
 Settings = Mapping[str, Any]
 Names = tuple[tuple[str, str], ...]
 
@@ -81,7 +84,7 @@ def convert_family(checkpoint: Checkpoint) -> tuple[ModelConfig, dict[str, Tenso
             "mlp_ratio": float(settings.get("mlp_ratio", settings.get("intermediate_size", 4 * dim) / dim)),
             "activation": activation(settings),
             "norm_eps": float(settings["layer_norm_eps"]),
-            "patch": _patch(settings),
+            "patch": _patch(settings.get("patch_size", settings.get("tubelet_size"))),
             "num_classes": num_classes,
             "labels": _labels(settings, num_classes),
             "hidden_head": False,
@@ -167,11 +170,11 @@ def _labels(settings: Settings, num_classes: int) -> tuple[str, ...] | None:
     return None if all(re.fullmatch(r"LABEL_\d+", label) for label in labels) else labels
 
 
-def _patch(settings: Settings) -> int:
-    size = settings["patch_size"]
-    rows, columns = (size, size) if isinstance(size, int) else size
+def _patch(size: Any) -> int:
+    """Of a patch, or of a tubelet, whose first number is frames."""
+    rows, columns = (size, size) if isinstance(size, int) else size[-2:]
     if rows != columns:
-        raise CheckpointError(f"its `patch_size` ({size}) must be square.")
+        raise CheckpointError(f"its patches ({rows} × {columns}) must be square.")
     return int(rows)
 
 
@@ -181,7 +184,7 @@ def _has(tensors: Mapping[str, Tensor], suffix: str, ndim: int | None = None) ->
 
 def _square(spec: InputSpec, settings: Settings) -> InputSpec:
     """With the size of the model's own clips."""
-    size = settings["image_size"]
+    size = settings["crop_size"] if "crop_size" in settings else settings["image_size"]
     height, width = (size, size) if isinstance(size, int) else size
     return replace(spec, height=int(height), width=int(width))
 
@@ -189,19 +192,44 @@ def _square(spec: InputSpec, settings: Settings) -> InputSpec:
 # Pixels
 
 
-def _with_processor(spec: InputSpec, folder: Path, title: str) -> tuple[InputSpec, list[str]]:
-    """The pixels that the file beside the weights describes, and what is to be known about them."""
+@dataclass(frozen=True)
+class Processor:
+    """What a `preprocessor_config.json` does to pixels."""
+
+    name: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    crop: tuple[int, int] | None
+    short_side: int | None
+    frames: int | None
+    interpolation: Interpolation
+
+
+def read_processor(folder: Path, spec: InputSpec) -> Processor | None:
+    """The file beside the weights, if there is one; what it leaves out is as in `spec`."""
     file = next((folder / name for name in PROCESSORS if (folder / name).is_file()), None)
     if file is None:
-        return spec, [f"no {PROCESSORS[1]} beside the weights: pixels are scaled as {title} is published"]
+        return None
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
+        resample = values.get("resample", 2)
+        if resample not in _RESAMPLING:
+            raise ValueError(f"`resample` must be 2 (bilinear) or 3 (bicubic), not {resample!r}")
+        crop, short_side = _crop(values)
         mean, std = _scaling(values, spec)
-        crop, short = _crop(values)
+        frames = values.get("num_frames")
+        return Processor(file.name, mean, std, crop, short_side, frames, _RESAMPLING[resample])
     except (ValueError, TypeError, AttributeError, KeyError, ZeroDivisionError) as error:
         raise CheckpointError(f"{file} does not describe pixels ({error}).") from error
+
+
+def _with_processor(spec: InputSpec, folder: Path, title: str) -> tuple[InputSpec, list[str]]:
+    """The pixels that the file beside the weights describes, and what is to be known about them."""
+    file = read_processor(folder, spec)
+    if file is None:
+        return spec, [f"no {PROCESSORS[1]} beside the weights: pixels are scaled as {title} is published"]
     notes = [f"pixels are scaled as in {file.name}"]
-    frames = values.get("num_frames")
+    crop, short, frames = file.crop, file.short_side, file.frames
     if crop not in (None, (spec.height, spec.width)) or frames not in (None, spec.frames):
         theirs = f"{frames or spec.frames} frames of {crop[0]} × {crop[1]}" if crop else f"{frames} frames"
         notes.append(
@@ -211,7 +239,7 @@ def _with_processor(spec: InputSpec, folder: Path, title: str) -> tuple[InputSpe
         log.warning("note: %s", notes[-1])
     if short is not None and short != min(spec.height, spec.width):
         notes.append(f"{file.name} resizes the short side to {short} before it crops; here the crop has all of it")
-    return replace(spec, mean=mean, std=std), notes
+    return replace(spec, mean=file.mean, std=file.std, interpolation=file.interpolation), notes
 
 
 def _scaling(values: Settings, spec: InputSpec) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -221,11 +249,10 @@ def _scaling(values: Settings, spec: InputSpec) -> tuple[tuple[float, float, flo
     normalise = values.get("do_normalize", True)
     means = values.get("image_mean", spec.mean) if normalise else (0.0, 0.0, 0.0)
     stds = values.get("image_std", spec.std) if normalise else (1.0, 1.0, 1.0)
-    mean = tuple((offset + float(m)) / scale for m in means)
-    std = tuple(float(s) / scale for s in stds)
-    if len(mean) != 3 or len(std) != 3 or not all(s > 0 for s in std):
-        raise ValueError("`image_mean` and `image_std` must be three numbers each, of std positive")
-    return mean, std
+    (r, g, b), (*spread,) = ((offset + float(m)) / scale for m in means), (float(s) / scale for s in stds)
+    if len(spread) != 3 or not all(s > 0 for s in spread):
+        raise ValueError("`image_std` must be three positive numbers")
+    return (r, g, b), (spread[0], spread[1], spread[2])
 
 
 def _crop(values: Settings) -> tuple[tuple[int, int] | None, int | None]:
@@ -245,7 +272,8 @@ def _crop(values: Settings) -> tuple[tuple[int, int] | None, int | None]:
 def _sampling(spec: InputSpec) -> str:
     if spec.sampling == "segments":
         return f"{spec.frames} frames, one from each segment of the video"
-    return f"{spec.frames} frames, stride {spec.stride}"
+    at = "of the video's own frames" if spec.fps is None else f"at {spec.fps:g} frames per second"
+    return f"{spec.frames} frames, stride {spec.stride} {at}"
 
 
 # The families
@@ -304,8 +332,78 @@ def _timesformer_input(settings: Settings, num_classes: int) -> InputSpec:
     )
 
 
+def _vivit(settings: Settings, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    table = tensors.pop("embeddings.position_embeddings", None)
+    if table is not None:
+        tensors.update({"positions.prefix": table[0, :1], "positions.table": table[0, 1:]})
+    tubelet = int(settings["tubelet_size"][0])
+    return {"attention": "joint", "positions": "joint", "tubelet": tubelet, "qkv_bias": bool(settings["qkv_bias"])}
+
+
+def _videomae(settings: Settings, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    pooled = bool(settings["use_mean_pooling"])
+    if not pooled and "head.classifier.weight" in tensors:
+        raise CheckpointError(
+            "`use_mean_pooling` must be true: a classifier of the first patch token is not supported."
+        )
+    if pooled and "readout.norm.weight" not in tensors:  # an encoder that was cut off before it
+        dim = int(settings["hidden_size"])
+        tensors.update({"readout.norm.weight": torch.ones(dim), "readout.norm.bias": torch.zeros(dim)})
+    return {
+        "attention": "joint",
+        "positions": "sine",
+        "num_prefix_tokens": 0,
+        "tubelet": int(settings["tubelet_size"]),
+        "qkv_bias": bool(settings["qv_bias"] and settings["qkv_bias"]),  # an older name
+        "readout": "mean" if pooled else "class",
+    }
+
+
+def _vjepa2(settings: Settings, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    probe = any(name.startswith("readout.") for name in tensors)
+    return {
+        "attention": "joint",
+        "positions": "none",
+        "rotary": "space_time",
+        "num_prefix_tokens": 0,
+        "tubelet": int(settings["tubelet_size"]),
+        "qkv_bias": bool(settings["qkv_bias"]),
+        "readout": "attentive" if probe else "class",
+        "readout_depth": int(settings["num_pooler_layers"]) if probe else 0,
+    }
+
+
+def _videomae_input(settings: Settings, num_classes: int) -> InputSpec:
+    segments = num_classes == _SSV2
+    return InputSpec(
+        frames=int(settings["num_frames"]),
+        sampling="segments" if segments else "stride",
+        fps=None,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        views=1 if segments else 5,
+    )
+
+
+def _vjepa2_input(settings: Settings, num_classes: int) -> InputSpec:
+    """16 frames for Something-Something and 32 for Diving-48 at a stride; longer clips have 4 frames a second."""
+    frames = int(settings["frames_per_clip"])
+    stride = {16: 4, 32: 2}.get(frames)
+    clock: dict[str, Any] = {"stride": 1, "fps": 4.0} if stride is None else {"stride": stride, "fps": None}
+    return InputSpec(frames=frames, mean=IMAGENET_MEAN, std=IMAGENET_STD, views=4 if frames == 32 else 2, **clock)
+
+
 _SSV2 = 174
 """Classes of Something-Something v2, whose clips are sampled by segments."""
+_BASE = {
+    "image_size": 224,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "layer_norm_eps": 1e-6,
+    "qkv_bias": True,
+}
 FAMILIES: dict[str, Family] = {
     "timesformer": Family(
         title="TimeSformer",
@@ -318,20 +416,79 @@ FAMILIES: dict[str, Family] = {
             *_VIT_NAMES,
         ),
         unused=(),
-        defaults={
-            "image_size": 224,
-            "patch_size": 16,
-            "num_frames": 8,
-            "hidden_size": 768,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 12,
-            "intermediate_size": 3072,
-            "layer_norm_eps": 1e-6,
-            "qkv_bias": True,
-            "attention_type": "divided_space_time",
-        },
+        defaults={**_BASE, "patch_size": 16, "num_frames": 8, "attention_type": "divided_space_time"},
         build=_timesformer,
         input=_timesformer_input,
+    ),
+    "vivit": Family(
+        title="ViViT",
+        owns=lambda tensors: (
+            _has(tensors, "embeddings.cls_token") and _has(tensors, "patch_embeddings.projection.weight", 5)
+        ),
+        names=((r"^vivit\.", ""), *_VIT_NAMES),
+        unused=((r"(^|\.)pooler\.", "the pooler, which the classifier does not use"),),
+        defaults={**_BASE, "num_frames": 32, "tubelet_size": [2, 16, 16], "hidden_act": "gelu_fast"},
+        build=_vivit,
+        input=lambda settings, _: InputSpec(frames=int(settings["num_frames"]), stride=2, fps=25.0, views=4),
+    ),
+    "videomae": Family(
+        title="VideoMAE",
+        owns=lambda tensors: (
+            not _has(tensors, "embeddings.cls_token") and _has(tensors, "patch_embeddings.projection.weight", 5)
+        ),
+        names=(
+            (r"^videomae\.", ""),
+            (r"\.attention\.attention\.q_bias$", ".attn.query.bias"),
+            (r"\.attention\.attention\.v_bias$", ".attn.value.bias"),
+            (r"^fc_norm\.", "readout.norm."),
+            *_VIT_NAMES,
+        ),
+        unused=((r"^(decoder|encoder_to_decoder)\.|^mask_token$", "the decoder of pre-training"),),
+        defaults={
+            **_BASE,
+            "patch_size": 16,
+            "num_frames": 16,
+            "tubelet_size": 2,
+            "layer_norm_eps": 1e-12,
+            "qv_bias": True,
+            "use_mean_pooling": True,
+        },
+        build=_videomae,
+        input=_videomae_input,
+    ),
+    "vjepa2": Family(
+        title="V-JEPA 2",
+        owns=lambda tensors: _has(tensors, "encoder.embeddings.patch_embeddings.proj.weight", 5),
+        names=(
+            (r"^(vjepa2\.)?encoder\.", ""),
+            (r"^embeddings\.patch_embeddings\.proj\.", "tokens.proj."),
+            (r"^layer\.", "blocks."),
+            (r"^layernorm\.", "norm."),
+            (r"^pooler\.query_tokens$", "readout.query"),
+            (r"^pooler\.self_attention_layers\.", "readout.blocks."),
+            (r"^pooler\.cross_attention_layer\.", "readout.cross."),
+            (r"\.layer_norm([12])\.", r".norm\1."),
+            (r"\.(self_attn|cross_attn)\.", ".attention."),
+            (r"\.attention\.out_proj\.", ".attention.proj."),
+            *((rf"\.attention\.{part[0]}_proj\.", f".attn.{part}.") for part in ("query", "key", "value")),
+            (r"\.attention\.", ".attn."),
+            (r"^classifier\.", "head.classifier."),
+        ),
+        unused=((r"^(vjepa2\.)?predictor\.", "the predictor of pre-training"),),
+        defaults={
+            **_BASE,
+            "crop_size": 256,
+            "patch_size": 16,
+            "frames_per_clip": 64,
+            "tubelet_size": 2,
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "mlp_ratio": 4.0,
+            "num_pooler_layers": 3,
+        },
+        build=_vjepa2,
+        input=_vjepa2_input,
     ),
 }
 """By the `model_type` of `config.json`."""

@@ -1,8 +1,8 @@
 """Initialise a video model from an image transformer (method.md §5): a model of its shape, its weights inflated.
 
-Three families of names are read, from a file, a folder or by hub name: timm (also the original DINO, DINOv2 and MoCo
-files), Hugging Face ViT, and Hugging Face DINOv2. Layer scale is folded into the projection it follows, so the video
-block needs none.
+Families of names that are read, from a file, a folder or by hub name: timm (also the original DINO, DINOv2 and MoCo
+files), and Hugging Face's ViT, DINOv2 (also with registers) and DINOv3. Layer scale is folded into the projection it
+follows, so the video block needs none. Registers become prefix tokens.
 """
 
 import math
@@ -17,23 +17,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from motionformer.attention import SCHEMES
-from motionformer.errors import CheckpointError, DownloadError
+from motionformer.errors import CheckpointError
 from motionformer.models.block import DividedBlock
 from motionformer.models.config import InputSpec, ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import adapt_config
 from motionformer.weights.checkpoint import Checkpoint, read_checkpoint
+from motionformer.weights.families import IMAGENET_MEAN, IMAGENET_STD, activation, merge_qkv, read_processor
 from motionformer.weights.fit import LoadReport, fit_tensors
-from motionformer.weights.load import CONFIG, fetch_from_hub, is_hub_name
+from motionformer.weights.load import find_weights
 
 Inflation = Literal["central", "average"]
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NEW = (".adapter.", ".time_attn.", ".norm_time.", "positions.time", "head.", "readout.")
 """Newly initialised, as is all that a scheme has beside the projections `qkv` and `proj`."""
 _SCHEMES_OWN = re.compile(r"blocks\.\d+\.attn\.(?!qkv\.|proj\.)")
 
-_FILES = ("model.safetensors", "pytorch_model.bin")
-"""On the hub, the first one first."""
 _PREFIXES = (0, 1, 2, 5)
 """Entries of a position embedding before the patches': none, class, class and distillation, class and registers."""
 
@@ -54,15 +52,17 @@ def from_image_weights(
     """A video model of the image model's width, depth and patch size, initialised from its weights.
 
     Args:
-        source: a file, a folder or `user/name` on the Hugging Face hub, of a timm, DINO or Hugging Face ViT.
+        source: a file, a folder or `user/name` on the Hugging Face hub, of a timm, DINO or Hugging Face ViT, DINOv2 or
+            DINOv3.
         num_classes: a number, 0 for features only, or several heads by name.
         frames: frames per clip.
         size: height and width of a clip, or one number for both.
         tubelet: frames of a token.
         patch: height and width of a token [default: the image model's].
         inflation: `central` puts the image kernel at the middle frame of a tubelet, `average` spreads it over all.
-        mean: pixel mean [default: ImageNet's where the file looks self-supervised, with layer scale (DINOv2) or without
-            a classifier or pooler (DINO, MAE, MoCo), else 0.5; the report has which].
+        mean: pixel mean [default: that of a `preprocessor_config.json` beside the file. Without one, ImageNet's where
+            the file looks self-supervised, with layer scale (DINOv2) or without a classifier or pooler (DINO, MAE,
+            MoCo), else 0.5. The report has which].
         std: pixel standard deviation [default: likewise].
         overrides: any other field of `ModelConfig`. `num_heads` is needed where the file does not have it (a Hugging
             Face `config.json` does) and heads are not 64 channels wide.
@@ -82,11 +82,12 @@ def from_image_weights(
     """
     checkpoint = _open_image_file(source)
     weights, report = _translate(checkpoint, source)
-    num_heads = overrides.pop("num_heads", None) or checkpoint.cfg.get("num_attention_heads")
+    num_heads = overrides.pop("num_heads", None)
     if SCHEMES[overrides.get("attention", "trajectory")].prefix_per_frame:
-        overrides.setdefault("num_prefix_tokens", frames // tubelet)
+        of_frame = 1 + (weights["register_tokens"].shape[1] if "register_tokens" in weights else 0)
+        overrides.setdefault("num_prefix_tokens", frames // tubelet * of_frame)
     config = adapt_config(
-        _matching_config(weights, report, num_heads, mean, std),
+        _matching_config(weights, report, checkpoint, num_heads, mean, std),
         num_classes=num_classes,
         frames=frames,
         size=size,
@@ -122,12 +123,14 @@ def load_image_weights(
         elif name == "patch_embed.proj.bias":
             ours["tokens.proj.bias"] = value
         elif name == "cls_token":
-            ours["prefix"] = _fit_prefix(value, config, report)
+            ours["prefix"] = _fit_prefix(value, weights.get("register_tokens"), config, report)
+        elif name == "register_tokens":
+            continue
         elif name == "pos_embed":
             ours.update(_positions(value[0], weights, config))
         else:
             ours[name] = value
-    side = math.isqrt(_num_patches(weights))
+    side = math.isqrt(_num_patches(weights)) if "pos_embed" in weights else 0
     frames = config.grid[0] if config.positions == "joint" else 1
     own = tuple(name for name in model.state_dict() if _SCHEMES_OWN.match(name))
     fit_tensors(model, ours, (frames, side, side), report, may_reset=_NEW + own)
@@ -168,12 +171,14 @@ def _resize_kernel(kernel: Float[Tensor, "c 3 p p"], patch: int) -> Float[Tensor
 def _matching_config(
     weights: Mapping[str, Tensor],
     report: LoadReport,
+    checkpoint: Checkpoint,
     num_heads: int | None,
     mean: tuple[float, float, float] | None,
     std: tuple[float, float, float] | None,
 ) -> ModelConfig:
     kernel = weights["patch_embed.proj.weight"]
-    dim = kernel.shape[0]
+    dim, settings = kernel.shape[0], checkpoint.cfg
+    num_heads = num_heads or settings.get("num_attention_heads")
     if num_heads is None:
         if dim % 64:
             raise CheckpointError(f"{report.source}: how many heads a width of {dim} has is unknown: give num_heads=….")
@@ -181,21 +186,29 @@ def _matching_config(
     elif dim % num_heads:
         raise CheckpointError(f"{report.source}: a width of {dim} is no multiple of {num_heads} heads.")
     imagenet = _is_self_supervised(report)
+    half = (0.5, 0.5, 0.5)
+    spec = InputSpec(mean=IMAGENET_MEAN if imagenet else half, std=IMAGENET_STD if imagenet else half)
+    processor = read_processor(checkpoint.path.parent, spec)
     if mean is None or std is None:
-        report.notes.append(f"pixels are taken to be normalised by {'ImageNet statistics' if imagenet else '0.5'}")
+        by = "ImageNet statistics" if imagenet else "0.5"
+        assumed = f"pixels are taken to be normalised by {by}"
+        report.notes.append(assumed if processor is None else f"pixels are scaled as in {processor.name}")
+    rotary: dict[str, Any] = {} if "pos_embed" in weights else {"rotary": "space", "positions": "time"}
+    registers = weights.get("register_tokens")
     return ModelConfig(
         dim=dim,
         depth=1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks.")),
         num_heads=num_heads,
         mlp_ratio=weights["blocks.0.mlp.fc1.weight"].shape[0] / dim,
         patch=kernel.shape[-1],
+        num_prefix_tokens=1 if registers is None else 1 + registers.shape[1],
+        norm_eps=float(settings.get("layer_norm_eps", 1e-5 if rotary else 1e-6)),
+        activation=activation(settings) if "model_type" in settings else "gelu",
         qkv_bias="blocks.0.attn.qkv.bias" in weights,
         hidden_head=False,
-        input=InputSpec(
-            mean=mean or (IMAGENET_MEAN if imagenet else (0.5, 0.5, 0.5)),
-            std=std or (IMAGENET_STD if imagenet else (0.5, 0.5, 0.5)),
-        ),
+        input=InputSpec(mean=mean or (processor or spec).mean, std=std or (processor or spec).std),
         source=report.source,
+        **rotary,
     )
 
 
@@ -212,7 +225,8 @@ def _positions(table: Float[Tensor, "m c"], weights: Mapping[str, Tensor], confi
     patches = _num_patches(weights)
     prefix, space = table[: len(table) - patches], table[len(table) - patches :]
     if SCHEMES[config.attention].prefix_per_frame:
-        prefix = prefix[:1].repeat(config.num_prefix_tokens, 1)
+        of_frame = config.num_prefix_tokens // config.grid[0]
+        prefix = F.pad(prefix[:1], (0, 0, 0, of_frame - len(prefix[:1]))).repeat(config.grid[0], 1)
     if len(prefix) < config.num_prefix_tokens:  # extra prefix tokens of the video model have no position yet
         prefix = torch.cat((prefix, prefix.new_zeros(config.num_prefix_tokens - len(prefix), prefix.shape[1])))
     found = {"positions.prefix": prefix[: config.num_prefix_tokens]} if config.num_prefix_tokens else {}
@@ -231,10 +245,14 @@ def _quiet_time_attention(model: Motionformer) -> None:
             torch.nn.init.zeros_(parameter)
 
 
-def _fit_prefix(token: Tensor, config: ModelConfig, report: LoadReport) -> Tensor:
+def _fit_prefix(token: Tensor, registers: Tensor | None, config: ModelConfig, report: LoadReport) -> Tensor:
+    if registers is not None:
+        token = torch.cat((token, registers), dim=1)
     if SCHEMES[config.attention].prefix_per_frame:
-        return token.repeat(1, config.num_prefix_tokens, 1)
-    missing = config.num_prefix_tokens - 1
+        return token.repeat(1, config.num_prefix_tokens // token.shape[1], 1)
+    if token.shape[1] > config.num_prefix_tokens > 0:
+        report.notes.append(f"{token.shape[1] - config.num_prefix_tokens} registers are left out")
+    missing = config.num_prefix_tokens - token.shape[1]
     if missing > 0:
         report.notes.append(f"{missing} more prefix tokens start at zero")
         token = torch.cat((token, token.new_zeros(1, missing, token.shape[2])), dim=1)
@@ -243,15 +261,7 @@ def _fit_prefix(token: Tensor, config: ModelConfig, report: LoadReport) -> Tenso
 
 def _open_image_file(source: str | Path) -> Checkpoint:
     """A file, a folder as the hub has them, or `user/name` on the hub."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        found = [path / name for name in _FILES if (path / name).is_file()]
-        if not found:
-            raise CheckpointError(f"{path}: a folder of image weights holds {' or '.join(_FILES)}; this one does not.")
-        path = found[0]
-    elif not path.exists() and is_hub_name(source):
-        path = _fetch(str(source))
-    return read_checkpoint(path)
+    return read_checkpoint(find_weights(source))
 
 
 def _translate(checkpoint: Checkpoint, source: str | Path) -> tuple[dict[str, Tensor], LoadReport]:
@@ -259,7 +269,7 @@ def _translate(checkpoint: Checkpoint, source: str | Path) -> tuple[dict[str, Te
     report = LoadReport(str(source))
     try:
         weights = _fold_layer_scale(_to_timm(checkpoint.tensors, report), report)
-        _num_patches(weights)
+        _check_rotary(weights, checkpoint.cfg)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from error
     return weights, report
@@ -274,12 +284,16 @@ def _num_patches(weights: Mapping[str, Tensor]) -> int:
     return patches
 
 
-def _fetch(repo: str) -> Path:
-    """Its weights, with `config.json` beside them."""
-    try:
-        return fetch_from_hub(repo, _FILES[0], CONFIG)
-    except DownloadError:
-        return fetch_from_hub(repo, _FILES[1], CONFIG)
+def _check_rotary(weights: Mapping[str, Tensor], settings: Mapping[str, Any]) -> None:
+    """Without a position embedding it must be a DINOv3, whose rotary positions are known."""
+    if "pos_embed" in weights:
+        _num_patches(weights)
+    elif settings.get("model_type") != "dinov3_vit":
+        raise CheckpointError(
+            "tensor 'pos_embed' is missing, and no config.json beside the weights describes a DINOv3, which has none."
+        )
+    elif float(settings.get("rope_theta", 100.0)) != 100.0:
+        raise CheckpointError(f"its `rope_theta` ({settings['rope_theta']}) must be 100, that of the published models.")
 
 
 def _fold_layer_scale(weights: dict[str, Tensor], report: LoadReport) -> dict[str, Tensor]:
@@ -296,27 +310,22 @@ def _fold_layer_scale(weights: dict[str, Tensor], report: LoadReport) -> dict[st
 def _to_timm(tensors: Mapping[str, Tensor], report: LoadReport) -> dict[str, Tensor]:
     """Whatever the family, timm's names; heads, registers and training-only tensors are left out and reported."""
     weights: dict[str, Tensor] = {}
-    parts: dict[str, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        name = re.sub(r"^(vit|dinov2|deit|base_encoder|encoder\.(?=blocks))\.", "", name)
+        name = re.sub(r"^(vit|dinov2|dinov2_with_registers|deit|base_encoder|encoder\.(?=blocks))\.", "", name)
         for pattern, new in _PATTERNS:
             name = re.sub(pattern, new, name)
-        split = re.fullmatch(r"(blocks\.\d+\.attn)\.(query|key|value)\.(weight|bias)", name)
-        if split:
-            parts.setdefault(f"{split[1]}.qkv.{split[3]}", {})[split[2]] = value
-        elif re.match(
-            r"(cls_token|pos_embed|patch_embed\.proj\.|norm\.|blocks\.\d+\.(norm|attn|mlp\.fc|ls[12]))", name
+        if re.match(r"blocks\.\d+\.mlp\.(gate_proj|weights_in|w12)\.", name):
+            raise CheckpointError("its blocks have gated MLPs (SwiGLU, as in DINOv2's giant), which are not supported.")
+        if re.match(
+            r"(cls_token|pos_embed|register_tokens|patch_embed\.proj\.|norm\.|blocks\.\d+\.(norm|attn|mlp\.fc|ls[12]))",
+            name,
         ):
             weights[name] = value
         else:
             report.dropped[name] = "not used by a video model"
-    for name, part in parts.items():
-        if set(part) != {"query", "key", "value"}:
-            raise CheckpointError(f"{name!r} has only {', '.join(sorted(part))}.")
-        weights[name] = torch.cat([part["query"], part["key"], part["value"]])
+    weights = merge_qkv(weights)
     for name in (
         "cls_token",
-        "pos_embed",
         "patch_embed.proj.weight",
         "blocks.0.attn.qkv.weight",
         "blocks.0.mlp.fc1.weight",
@@ -331,7 +340,9 @@ _PATTERNS = (
     (r"^embeddings\.cls_token", "cls_token"),
     (r"^embeddings\.position_embeddings", "pos_embed"),
     (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
-    (r"^encoder\.layer\.", "blocks."),
+    (r"^embeddings\.patch_embeddings\.(?=weight|bias)", "patch_embed.proj."),
+    (r"^(embeddings\.register_tokens|reg_token)$", "register_tokens"),
+    (r"^(encoder\.layer|layers|(model\.)?layer)\.", "blocks."),
     (r"^layernorm\.", "norm."),
     (r"\.layernorm_before\.", ".norm1."),
     (r"\.layernorm_after\.", ".norm2."),
@@ -339,6 +350,10 @@ _PATTERNS = (
     (r"\.attention\.output\.dense\.", ".attn.proj."),
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"^(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+    *((rf"\.attention\.{part[0]}_proj\.", f".attn.{part}.") for part in ("query", "key", "value")),
+    (r"\.attention\.o_proj\.", ".attn.proj."),
+    (r"\.mlp\.up_proj\.(?=weight|bias)", ".mlp.fc1."),
+    (r"\.mlp\.down_proj\.(?=weight|bias)", ".mlp.fc2."),
     (r"\.layer_scale([12])\.lambda1", r".ls\1.gamma"),
 )
 """Hugging Face's names, one by one, as timm's."""

@@ -41,11 +41,19 @@ def _load_video_weights(model: Motionformer, init_from: str) -> LoadReport:
     left_out: list[str] = [] if model.config.hidden_head else ["head.hidden."]
     left_out += [] if same_labels and same_head else PER_CLASS
     left_out += [] if config.readout == model.config.readout else ["head.", "readout."]
+    left_out += [] if "norm.weight" in model.state_dict() else ["norm."]  # it is in the readout of this model
     for name in [name for name in tensors if name.startswith(tuple(left_out))]:
         del tensors[name]
         report.dropped[name] = "the model has another head"
     _, rows, columns = config.grid
     table = (config.position_frames or config.grid[0], *(config.position_grid or (rows, columns)))
-    fit_tensors(model, tensors, table, report, may_reset=("head.", ".adapter.", ".kernel.projection"))
+    may_reset = (
+        "head.",
+        "readout.",
+        ".adapter.",
+        ".kernel.projection",
+        *(() if "norm.weight" in tensors else ("norm.",)),
+    )
+    fit_tensors(model, tensors, table, report, may_reset=may_reset)
     model.training_data = source.training_data or TrainingData(VideoSet(), unknown=(short_name(init_from),))
     return report

@@ -146,7 +146,7 @@ def load_model_with_report(
         )
     wanted = adapt_config(config, protocol=protocol, **changes)
     if wanted.grid != config.grid:  # position embeddings of the new size, so that they can be trained at it
-        wanted = replace(wanted, position_grid=None, position_frames=None)
+        wanted = replace(wanted, **config.resized_positions())
     may_reset: tuple[str, ...] = (".kernel.projection",)
     if wanted.num_classes != config.num_classes:
         may_reset += PER_CLASS
@@ -180,7 +180,13 @@ def _read_training_data(checkpoint: Checkpoint) -> TrainingData | None:
 
 def read_config(source: str | Path) -> ModelConfig:
     """The configuration of the model that `source` has the weights of."""
-    return _interpret(read_checkpoint(find_weights(source)), None)[0]
+    return read_config_and_notes(source)[0]
+
+
+def read_config_and_notes(source: str | Path) -> tuple[ModelConfig, list[str]]:
+    """`read_config`, and what is to be known about the weights."""
+    config, _, _, notes = _interpret(read_checkpoint(find_weights(source)), None)
+    return config, notes
 
 
 def find_weights(source: str | Path) -> Path:
@@ -213,12 +219,13 @@ def find_weights(source: str | Path) -> Path:
         try:
             found = fetch_from_hub(name, WEIGHTS, CONFIG)
         except DownloadError as error:
-            if not isinstance(error.__cause__, EntryNotFoundError):
+            absent = isinstance(error.__cause__, EntryNotFoundError)  # the file, not the connection
+            if not absent or isinstance(error.__cause__, LocalEntryNotFoundError):
                 raise
             found = fetch_from_hub(name, OLDER_WEIGHTS, CONFIG)
         for file in (TRAINING_DATA, *PROCESSORS):
-            with suppress(EntryNotFoundError, OSError):  # our models may have the first, other families the others
-                hf_hub_download(name, file)
+            with suppress(DownloadError):  # our models may have the first, other families the others
+                fetch_from_hub(name, file)
         return found
     raise UnknownModelError(
         f"{name!r} is no file, no folder, and no released name. Released weights: {', '.join(RELEASED)}; with the "
@@ -255,7 +262,7 @@ def is_video_model(checkpoint: Checkpoint) -> bool:
 def is_hub_name(source: str | Path) -> bool:
     """Whether it reads as `user/name`, possibly with dots, and not as a weights file in a folder."""
     user, slash, name = str(source).partition("/")
-    is_file = name.endswith((*SUFFIXES, ".onnx", ".pt2", ".yaml", ".json"))
+    is_file = name.endswith((*SUFFIXES, ".onnx", ".pt2", ".xml", ".yaml", ".json"))
     return bool(slash and name) and "/" not in name and user not in ("", ".", "..", "~") and not is_file
 
 
@@ -306,7 +313,7 @@ def _identify(checkpoint: Checkpoint, num_heads: int | None) -> _Interpreted:
             f"these are the tensors of {family}, but no {CONFIG} beside them says so: put the one that was published "
             "with them there."
         )
-    if "cls_token" in tensors or any(".encoder.layer." in f".{name}" for name in tensors):
+    if any(name.endswith("cls_token") for name in tensors) or any(".encoder.layer." in f".{name}" for name in tensors):
         raise CheckpointError(
             "these are image weights: initialise a video model from them with from_image_weights(...), or with "
             "--from-image (convert, davis, track)."

@@ -106,7 +106,7 @@ def _make_videos(folder: Path, level: str, count: int, seed: int) -> Path:
         stamp.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         write_videos(folder, level, count, split="test", frames=_FRAMES, seed=seed)
-        stamp.write_text(json.dumps(wanted))  # last: without it the folder counts as unfinished
+        write_atomically(stamp, json.dumps(wanted))  # last: without it the folder counts as unfinished
     return folder
 
 

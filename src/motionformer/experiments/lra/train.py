@@ -5,7 +5,6 @@ that are tested), `result.json`. Started again with the same settings and data, 
 without the interruption.
 """
 
-import csv
 import ctypes
 import io
 import json
@@ -34,7 +33,7 @@ from motionformer.experiments.lra.examples import (
 )
 from motionformer.experiments.lra.model import SequenceClassifier
 from motionformer.models.motionformer import evaluating
-from motionformer.runs import header_differences, lock_folder, write_atomically
+from motionformer.runs import header_differences, lock_folder, write_atomically, write_csv
 
 _Row = dict[str, float | int]
 _EPSILON = 1e-6
@@ -125,7 +124,7 @@ def _train(task: Task, splits: Splits, run: Run, out: Path, device: str, report:
             report(state.step, row)
             if state.is_best(row["dev_accuracy"]):
                 write_atomically(out / "best.pt", _pack({"step": state.step, "model": state.model.state_dict()}))
-            write_atomically(out / "log.csv", _as_csv(state.rows))
+            write_csv(out / "log.csv", [list(state.rows[0]), *(row.values() for row in state.rows)])
             state.save(out / "last.pt")
     return _finish(state, splits.test, out, device)
 
@@ -273,11 +272,3 @@ def _unpack(file: Path) -> dict[str, Any]:
     except Exception as error:  # a truncated or foreign file fails in many ways
         raise CheckpointError(f"{file} cannot be read as a checkpoint: {error}") from error
     return content
-
-
-def _as_csv(rows: list[_Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from motionformer.data.motion import MotionBenchmark
+from motionformer.data.source import parse_motion
 from motionformer.errors import RecipeError
 from motionformer.experiments.tables import Experiment, Request, Row
 from motionformer.experiments.tables.outcome import Line, Outcome
@@ -280,7 +281,7 @@ def _show(shares: Sequence[float], videos: int) -> str:
 def _score(job: _Job) -> Results:
     """The job's model on the test clips of the benchmark, or on the videos that were held out; kept in its folder."""
     recipe = _make_recipe(job)
-    is_made = recipe.data.val.startswith("motion:")
+    is_made = parse_motion(recipe.data.val) is not None
     model = load_model(job.folder / "model")
     source = open_source(
         f"{recipe.data.val}:{recipe.data.val_clips}" if is_made else recipe.data.val,

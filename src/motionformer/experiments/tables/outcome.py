@@ -239,7 +239,7 @@ def write_page(docs: Path) -> Path:
     if not outcomes:
         raise RecipeError(f"there are no outcomes (ID-cpu.json) in {docs / 'results'} to make the page of.")
     page = docs / "reproduction.md"
-    page.write_text(_make_page(outcomes), encoding="utf-8")
+    write_atomically(page, _make_page(outcomes))
     return page
 
 
