@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from motionformer import FeatureExtractor, Predictor, evaluate, load_model, trac
 from motionformer.cli import app
 from motionformer.errors import AnnotationError, OutputError, RecipeError, TraceError
 from motionformer.export import export_model
-from motionformer.probing import ProbeResult, cache, probe
+from motionformer.probing import ProbeResult, cache, heads, probe
 from motionformer.runs import write_atomically
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -276,3 +277,22 @@ class TestCache:
         assert len(list((tmp_path / "c").glob("*/about.json"))) == 1  # the older set made room
         with pytest.raises(OutputError, match=r"take 0\.0 MB, the budget is"):
             run(4, 1000)
+
+
+@pytest.mark.parametrize("head", ["attentive-positions", "trajectory"])
+def test_heads_that_learn_become_models_too(
+    head: str, probed: ProbeResult, clips: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = heads.KINDS[head]
+    monkeypatch.setitem(heads.KINDS, head, replace(kind, settings=kind.settings[-1:], epochs=4))
+    made = probe(clips, backbone, tmp_path / "out", heads=[head], cache=probed.folder.parent / "cache", **SMALL)
+    assert made.report["features"]["computed"] == 0
+    results = evaluate(str(made.model), str(made.folder / "val.csv"), show_progress=False)
+    scores, labels = results.averaged("class"), results.labels["class"]
+    assert int((scores.argmax(axis=1) == labels).sum()) == made.report["test"]["correct"]
+    found = {path: float(row.max()) for path, row in zip(results.paths, scores, strict=True)}
+    assert {one["path"]: found[one["path"]] for one in made.report["wrong"]} == pytest.approx(
+        {one["path"]: one["score"] for one in made.report["wrong"]}, abs=1e-2
+    )
+    with pytest.raises(RecipeError, match="reads all tokens, and those of 24 clips do not fit"):
+        probe(clips, backbone, tmp_path / "out", heads=[head], cache=tmp_path, cache_size=100_000, **SMALL)

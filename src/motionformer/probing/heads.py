@@ -7,19 +7,21 @@ There is no learning rate: on these axes half of the squared singular values bou
 head where that overshoots (O'Donoghue and Candès, 2015).
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int64
-from torch import Tensor
+from jaxtyping import Bool, Float, Float16, Int64
+from torch import Tensor, nn
 
-from motionformer.models.config import ReadoutKind
+from motionformer.models.config import ModelConfig, ReadoutKind
+from motionformer.models.head import POOLED, build_head, build_readout
 from motionformer.probing.cache import FeatureCache
 
-_DECAYS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _STEPS = 300
+_BATCH = 32
 _MAX_AXES = 2048
 """Principal axes of the features that are kept, where clips and channels are more than twice as many."""
 
@@ -40,25 +42,43 @@ class HeadKind:
     what: str
     readout: ReadoutKind
     settings: tuple[Setting, ...]
+    depth: int = 0
+    positions: bool = False
+    epochs: int = 0
 
     @property
     def is_linear(self) -> bool:
         """Whether the readout has no parameters: solved from the pooled features in seconds."""
-        return True
+        return self.readout in POOLED
+
+    def config(self, backbone: ModelConfig, class_names: tuple[str, ...]) -> ModelConfig:
+        """Of the backbone with such a head."""
+        return replace(
+            backbone,
+            readout=self.readout,
+            readout_depth=self.depth,
+            readout_positions=self.positions,
+            num_classes=len(class_names),
+            labels=class_names,
+        )
 
     def solver(
         self,
         features: FeatureCache,
         clips: Sequence[int],
         labels: Int64[Tensor, " n"],
-        num_classes: int,
+        class_names: tuple[str, ...],
         seed: int,
-    ) -> "LinearHeads":
+    ) -> "LinearHeads | LearntHeads":
         """What trains such heads on these clips."""
-        return LinearHeads(features.pooled(self.readout, clips), labels, num_classes)
+        if self.is_linear:
+            return LinearHeads(features.pooled(self.readout, clips), labels, len(class_names))
+        config = self.config(features.backbone.config, class_names)
+        return LearntHeads(features.tokens(clips).half(), labels, config, self.epochs, seed)
 
 
-_LINEAR = tuple(Setting(decay) for decay in _DECAYS)
+_LINEAR = tuple(Setting(decay) for decay in (0.03, 0.1, 0.3, 1.0, 10.0, 100.0))
+_LEARNT = tuple(Setting(decay, lr) for lr in (3e-4, 1e-3) for decay in (0.05, 0.5))
 KINDS: dict[str, HeadKind] = {
     kind.name: kind
     for kind in (
@@ -66,6 +86,14 @@ KINDS: dict[str, HeadKind] = {
         HeadKind("side-by-side", "a linear layer on the frames' class tokens side by side", "concat", _LINEAR),
         HeadKind("motion", "a linear layer on the class token and the moments of motion", "motion", _LINEAR),
         HeadKind("paths", "likewise, and on the displacements along attention paths", "paths", _LINEAR),
+        HeadKind("attentive-1", "a learnt query reads the patches once", "cross", _LEARNT, 1, epochs=15),
+        HeadKind("attentive-2", "a learnt query reads the patches twice", "cross", _LEARNT, 2, epochs=15),
+        HeadKind("attentive-4", "a learnt query reads the patches four times", "cross", _LEARNT, 4, epochs=15),
+        HeadKind(
+            "attentive-positions", "likewise, twice, with positions of frames", "cross", _LEARNT, 2, True, epochs=15
+        ),
+        HeadKind("trajectory", "trajectory attention, then motion", "trajectory", _LEARNT[2:3], 1, epochs=15),
+        HeadKind("trajectory-2", "two such blocks", "trajectory", _LEARNT[2:3], 2, epochs=15),
     )
 }
 
@@ -93,11 +121,11 @@ class LinearHeads:
         layers = [self._layers(subset, settings) for subset in included]
         return torch.stack([_apply(self.features, weight, bias) for weight, bias in layers])
 
-    def layer(self, setting: Setting) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
-        """Weight and bias of the head that is trained on all clips."""
+    def state(self, setting: Setting) -> dict[str, Tensor]:
+        """Weights of the head that is trained on all clips, by their names in a model."""
         everything = torch.ones(len(self.features), dtype=torch.bool)
         weight, bias = self._layers(everything, [setting])
-        return weight[0], bias[0]
+        return {"head.classifier.weight": weight[0], "head.classifier.bias": bias[0]}
 
     def _layers(
         self, subset: Bool[Tensor, " n"], settings: Sequence[Setting]
@@ -111,6 +139,79 @@ class LinearHeads:
         heads = _solve(rows, self.targets[subset], torch.tensor([setting.decay for setting in settings]))
         weight = torch.einsum("dr,rsk->skd", axes, heads[:-1]) / std
         return weight, heads[-1] - weight @ mean
+
+
+class LearntHeads:
+    """Trains readouts with parameters and their classifiers: many at once, in the same passes over the tokens.
+
+    AdamW with a cosine schedule; the batches of a pass are the same for every head, which leaves out the clips that
+    it is not trained on.
+    """
+
+    def __init__(
+        self,
+        tokens: Float16[Tensor, "n tokens c"],
+        labels: Int64[Tensor, " n"],
+        config: ModelConfig,
+        epochs: int,
+        seed: int,
+    ) -> None:
+        self.tokens, self.labels, self.config, self.epochs, self.seed = tokens, labels, config, epochs, seed
+
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self._build().parameters())
+
+    def logits(self, included: Bool[Tensor, "m n"], settings: Sequence[Setting]) -> Float[Tensor, "m s n k"]:
+        heads = self._train([(subset, setting) for subset in included for setting in settings])
+        with torch.no_grad():
+            parts = [tokens.float() for tokens in self.tokens.split(_BATCH)]
+            found = torch.stack([torch.cat([head.eval()(part) for part in parts]) for head in heads])
+        return found.view(len(included), len(settings), *found.shape[1:])
+
+    def state(self, setting: Setting) -> dict[str, Tensor]:
+        everything = torch.ones(len(self.labels), dtype=torch.bool)
+        return self._train([(everything, setting)])[0].state_dict()
+
+    def _build(self) -> "_TokenHead":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return _TokenHead(self.config)
+
+    def _train(self, wanted: list[tuple[Bool[Tensor, " n"], Setting]]) -> list["_TokenHead"]:
+        heads = [self._build().train() for _ in wanted]
+        solvers = [
+            torch.optim.AdamW(head.parameters(), lr=setting.lr or 1e-3, weight_decay=setting.decay)
+            for head, (_, setting) in zip(heads, wanted, strict=True)
+        ]
+        generator = torch.Generator().manual_seed(self.seed)
+        steps = self.epochs * math.ceil(len(self.labels) / _BATCH)
+        step = 0
+        for _ in range(self.epochs):
+            for batch in torch.randperm(len(self.labels), generator=generator).split(_BATCH):
+                rate = min(1.0, 10 * (step + 1) / steps) * (1 + math.cos(math.pi * step / steps)) / 2
+                tokens, labels = self.tokens[batch].float(), self.labels[batch]
+                for head, solver, (subset, setting) in zip(heads, solvers, wanted, strict=True):
+                    chosen = subset[batch]
+                    if chosen.any():
+                        solver.param_groups[0]["lr"] = rate * (setting.lr or 1e-3)
+                        loss = F.cross_entropy(head(tokens[chosen]), labels[chosen], label_smoothing=0.1)
+                        solver.zero_grad()
+                        loss.backward()
+                        solver.step()
+                step += 1
+        return heads
+
+
+class _TokenHead(nn.Module):
+    """Readout and classifier under their names in a model."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.readout, self.head, self.grid = build_readout(config), build_head(config), config.grid
+
+    def forward(self, tokens: Float[Tensor, "b n c"]) -> Float[Tensor, "b k"]:
+        return self.head(self.readout(tokens, self.grid))  # type: ignore[no-any-return]
 
 
 def _apply(
