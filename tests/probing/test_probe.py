@@ -49,7 +49,7 @@ def test_the_model_is_an_ordinary_one(probed: ProbeResult, clips: Path, tmp_path
     features = FeatureExtractor(model)(video).values
     assert features.shape == (1, 64)
     assert trace(model, video, what="gradcam", layer=0).label in ("left", "right")
-    assert export_model(model, tmp_path / "model.pt2", batch_sizes=(1, 2)).path.is_file()
+    assert export_model(model, tmp_path / "model.pt2", batch_sizes=(2,)).path.is_file()
     with pytest.raises(TraceError, match="never looks into another frame"):
         trace(model, video, point=(5.0, 5.0))
 
@@ -72,6 +72,7 @@ def test_the_report_tells_everything_in_one_file(probed: ProbeResult) -> None:
     assert ("It is an extrapolation" if more else "it is not extended") in page
 
 
+@pytest.mark.usefixtures("no_page")
 def test_the_second_run_computes_no_features_and_says_the_same(
     probed: ProbeResult, clips: Path, backbone: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_another_backbone_and_other_clips_get_features_of_their_own(
     assert json.loads(as_json.stdout)["features"]["computed"] == 0
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_video_model_is_a_backbone_too(clips: Path, tmp_path: Path) -> None:
     """The shipped model was trained on discs like these: on its frozen features they are told apart."""
     made = probe(clips, "motion-tiny", tmp_path / "out", cache=tmp_path / "cache", heads=["linear"], quiet=True)
@@ -110,6 +112,7 @@ def test_a_video_model_is_a_backbone_too(clips: Path, tmp_path: Path) -> None:
     assert len(known.train) > 20  # its own training clips and ours
 
 
+@pytest.mark.usefixtures("no_page")
 def test_copies_and_near_copies_are_found(clips: Path, backbone: Path, tmp_path: Path) -> None:
     """A copy stays on its original's side; the same frames in another file are near-duplicates, and named."""
     from motionformer.data import open_dataset
@@ -139,6 +142,7 @@ def test_copies_and_near_copies_are_found(clips: Path, backbone: Path, tmp_path:
     assert pairs[0]["cosine"] > 0.999
 
 
+@pytest.mark.usefixtures("no_page")
 class TestGroups:
     """A person is on one side of every split."""
 
@@ -212,6 +216,7 @@ class TestWrongInput:
             probe(clips, backbone, tmp_path / "out", heads=["deep"])
 
 
+@pytest.mark.usefixtures("no_page")
 class TestCache:
     def test_a_full_disk_and_a_kill_lose_nothing(
         self, clips: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -279,6 +284,7 @@ class TestCache:
             run(4, 1000)
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("head", ["attentive-positions", "trajectory"])
 def test_heads_that_learn_become_models_too(
     head: str, probed: ProbeResult, clips: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
