@@ -77,7 +77,7 @@ class HeadKind:
         return LearntHeads(features.tokens(clips).half(), labels, config, self.epochs, seed)
 
 
-_LINEAR = tuple(Setting(decay) for decay in (0.03, 0.1, 0.3, 1.0, 10.0, 100.0))
+_LINEAR = tuple(Setting(decay) for decay in (0.003, 0.01, 0.03, 0.1, 1.0, 10.0))
 _LEARNT = tuple(Setting(decay, lr) for lr in (3e-4, 1e-3) for decay in (0.05, 0.5))
 KINDS: dict[str, HeadKind] = {
     kind.name: kind

@@ -30,7 +30,7 @@ from motionformer.models.training_data import TrainingData, VideoSet
 from motionformer.probing.cache import FeatureCache, show_bytes
 from motionformer.probing.heads import KINDS, HeadKind
 from motionformer.probing.report import summarise, write_report
-from motionformer.probing.selection import Clips, Tried, try_kind
+from motionformer.probing.selection import Clips, Tried, add_curve, try_kind
 from motionformer.runs import lock_folder
 from motionformer.weights.checkpoint import read_checkpoint
 from motionformer.weights.download import cache_folder
@@ -145,6 +145,9 @@ def probe(
         data = Clips.of(every, len(train), list(features.failures), num_folds, seed)
         tried = {kind.name: try_kind(kind, features, data, seed) for kind in kinds}
         chosen = max(tried.values(), key=lambda one: (one.correct, -one.parameters))
+        for name in {next(iter(tried)), chosen.kind.name}:  # the simplest one beside it, to compare with
+            tried[name] = add_curve(tried[name], features, data, seed)
+        chosen = tried[chosen.kind.name]
         model, scores = _finish(chosen, frozen, features, data, seed)
         model.save_pretrained(folder / "model")
         costs.start("report")

@@ -6,7 +6,7 @@ and its setting are chosen by cross-validation alone; the held-out clips are sco
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -115,9 +115,10 @@ class Tried:
     right: Bool[Tensor, " n"]
     """Of every training clip, whether the best setting was right in the fold that held it out."""
     curve: list[CurvePoint]
+    """With all clips; of some heads with fewer too."""
     parameters: int
     cpu_seconds: float
-    """Of the sweep, all folds, and the learning curve."""
+    """Of the sweep in all folds."""
 
     @property
     def correct(self) -> int:
@@ -125,27 +126,33 @@ class Tried:
 
 
 def try_kind(kind: HeadKind, features: FeatureCache, data: Clips, seed: int) -> Tried:
-    """Every setting in every fold at once; then the best one with fewer clips."""
+    """Every setting in every fold."""
     began = time.process_time()
     solver = kind.solver(features, data.train, data.train_labels, data.class_names, seed)
-    settings = kind.settings
-    right = _right_where_held(solver.logits(~data.held, settings)[:, None], data)[0]
+    right = _right_where_held(solver.logits(~data.held, kind.settings)[:, None], data)[0]
     counts = right.sum(dim=1).tolist()
-    which = _best(settings, counts)
-    curve = []
-    sizes = [size for size in CURVE if size < _largest_class(data)] if kind.is_linear else []
-    generator = torch.Generator().manual_seed(seed)
-    for size in sizes:  # each size with the one of three settings that suits it
-        subsets = [_draw(data, ~held, size, generator) for held in data.held for _ in range(_DRAWS)]
-        some = settings[1::2]
-        logits = solver.logits(torch.stack(subsets), some).unflatten(0, (-1, _DRAWS))
-        found = _right_where_held(logits, data).sum(dim=(0, 2)).tolist()
-        curve.append(CurvePoint(float(size), found[_best(some, found)], _DRAWS * data.num_crossed))
+    which = _best(kind.settings, counts)
     mean = float((~data.held).sum(dim=1).float().mean()) / len(data.class_names)
-    curve.append(CurvePoint(mean, counts[which], data.num_crossed))
+    curve = [CurvePoint(mean, counts[which], data.num_crossed)]
+    sweep = list(zip(kind.settings, counts, strict=True))
     seconds = time.process_time() - began
-    sweep = list(zip(settings, counts, strict=True))
-    return Tried(kind, sweep, settings[which], right[which], curve, solver.parameters, seconds)
+    return Tried(kind, sweep, kind.settings[which], right[which], curve, solver.parameters, seconds)
+
+
+def add_curve(tried: Tried, features: FeatureCache, data: Clips, seed: int) -> Tried:
+    """With fewer clips of each class, cross-validated; of a linear head, each size with the one of three settings that
+    suits it. Heads that learn have no curve: it would take as long as everything else."""
+    if not tried.kind.is_linear:
+        return tried
+    solver = tried.kind.solver(features, data.train, data.train_labels, data.class_names, seed)
+    settings, generator = tried.kind.settings[1::2], torch.Generator().manual_seed(seed)
+    points = []
+    for size in [size for size in CURVE if size < _largest_class(data)]:
+        subsets = [_draw(data, ~held, size, generator) for held in data.held for _ in range(_DRAWS)]
+        logits = solver.logits(torch.stack(subsets), settings).unflatten(0, (-1, _DRAWS))
+        found = _right_where_held(logits, data).sum(dim=(0, 2)).tolist()
+        points.append(CurvePoint(float(size), max(found), _DRAWS * data.num_crossed))
+    return replace(tried, curve=[*points, *tried.curve])
 
 
 def extrapolate(points: Sequence[CurvePoint], factors: Sequence[float] = (2.0, 4.0)) -> dict[str, float] | None:
