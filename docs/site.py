@@ -25,7 +25,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         *("weights", "blocks", "method", "CONTRIBUTING", "CHANGELOG"),
     ),
     "Commands": ("commands/*",),
-    "Reference": ("reference/index", "reference/*", "compatibility"),
+    "Reference": ("reference/index", "reference/*", "reliability", "compatibility"),
     "Results": (
         *("results", "reproduction", "fidelity", "benchmarks", "motion-benchmark", "lra", "davis", "decisions"),
     ),

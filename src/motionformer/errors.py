@@ -7,6 +7,9 @@ from pathlib import Path
 class MotionformerError(Exception):
     """Every error of ours that input, files or the network can cause."""
 
+    is_reported = False
+    """Whether rank zero of a distributed job prints it: then the other ranks need not."""
+
 
 class CheckpointError(MotionformerError):
     """A weights file that cannot be read, trusted, or fitted to the model."""
@@ -62,7 +65,11 @@ class OutputError(MotionformerError):
 
 
 class LaunchError(MotionformerError):
-    """Processes that a launcher started in a way that no job can use."""
+    """Processes that a launcher started in a way that no job can use, or one of them that failed."""
+
+
+class StoppedError(MotionformerError):
+    """A job that SIGTERM or SIGUSR1 stopped: what is kept, and how it resumes. Commands exit with code 75."""
 
 
 class EvaluationError(MotionformerError):

@@ -331,7 +331,7 @@ class TestNames:
     def test_an_unknown_name_lists_those_there_are(self) -> None:
         with pytest.raises(
             UnknownKindError,
-            match="`attention` must be one of trajectory, joint, divided, timesformer, window; not 'axial'",
+            match="`attention` must be one of trajectory, joint, divided, timesformer, space, window; not 'axial'",
         ):
             ModelConfig.from_dict({"attention": "axial"})
         with pytest.raises(UnknownKindError, match=r"`kernel.kind` must be one of exact, .*, sharp; not 'linear'"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from motionformer.data import Annotations, open_source
+from motionformer.data import Annotations, Record, open_source
 from motionformer.data.source import MotionAddress, MotionClips, parse_motion
 from motionformer.errors import AnnotationError, MissingVideosError
 from motionformer.models import InputSpec
@@ -86,3 +86,10 @@ def test_shards_are_refused_with_the_way_to_read_them(tmp_path: Path) -> None:
     for address in (tmp_path, tmp_path / "train-000000.tar"):
         with pytest.raises(AnnotationError, match=r"tar shards are read by motionformer\.data\.ShardDataset"):
             open_source(address)
+
+
+def test_a_data_set_is_shown_in_a_line() -> None:
+    records = tuple(Record(Path(f"{i}.mp4"), i % 2) for i in range(500))
+    assert repr(Annotations(records, ("a", "b"), "k2", "train")) == "Annotations('k2' (train): 500 records, 2 classes)"
+    one = Annotations((Record(Path("a"), {"verb": 0, "noun": 1}),), {"verb": ("cut",), "noun": ("egg", "pan")}, "epic")
+    assert repr(one) == "Annotations('epic': 1 record, 1 verb class, 2 noun classes)"

@@ -109,11 +109,9 @@ def test_steps_are_measured_and_a_run_that_began_keeps_its_choice(
 ) -> None:
     monkeypatch.setattr(choice, "find_spec", lambda name: None)  # without LoRA: importing peft takes seconds
     options = FinetuneOptions(init_from="motion-tiny", size=16, frames=4, output=str(tmp_path / "run"), time="1h")
-    plan = plan_finetune(videos, options, hardware=CPU)
-    assert plan.recipe.model.train == "all"
-    assert 0 < plan.choice.seconds["all"] < 3600
     short = plan_finetune(videos, replace(options, time="0.2s"), hardware=CPU)
     assert set(short.choice.seconds) == {"all", "adapter", "head"}
+    assert all(0 < seconds < 3600 for seconds in short.choice.seconds.values())
     assert short.recipe.epochs == short.choice.epochs == 1
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").write_text(short.recipe.to_yaml())

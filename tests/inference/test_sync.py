@@ -95,6 +95,10 @@ class TestReadings:
         times = ((float(i * row["pts_step"] * tick), i) for i in range(row["num_frames"]))
         assert list(by_clock(times, 25, row["duration_sec"])) == row["indices"]
 
+    def test_the_clock_keeps_what_both_rates_have(self) -> None:
+        assert list(by_clock([(0.0, "a"), (0.7, "b")], 25, 0.7)) == ["a", *"b" * 16]  # of 18: int(25 · 0.7)
+        assert list(by_clock([(-0.1, "x"), (0.0, "a"), (0.05, "b")], 25)) == ["a", "b"]
+
     def test_they_are_not_the_same_frames(self, tmp_path: Path) -> None:
         file = write(tmp_path / "25.mkv", 40)
         read = {}

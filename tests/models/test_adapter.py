@@ -13,7 +13,7 @@ from motionformer.attention.contract import UnknownKindError
 from motionformer.errors import RecipeError, TraceError
 from motionformer.finetuning.options import FinetuneOptions, Hardware, VideoFacts, finetune_recipe
 from motionformer.models import AdapterConfig, AttentionAdapter, ModelConfig
-from motionformer.models.costs import measure, paper_macs
+from motionformer.models.costs import paper_macs
 from motionformer.tracing.maps import Question, _attention_of_point, _rollout, walk_layers
 from motionformer.training.model import build_config, build_model
 from motionformer.training.recipe import Recipe, make_recipe
@@ -64,10 +64,11 @@ def test_it_starts_as_the_identity_with_a_gradient_at_the_gate(scheme: str, atte
 @SCHEMES
 def test_the_order_of_frames_reaches_the_output(scheme: str) -> None:
     """Image tokens know no time; an adapter does by itself."""
-    model = opened(model_with(scheme))
-    torch.nn.init.zeros_(model.positions.time)  # type: ignore[arg-type]
-    forwards, backwards = model(CLIP), model(CLIP.flip(2))
-    assert (forwards - backwards).abs().max() > 1e-4
+    config = replace(model_with(scheme).config, tubelet=1, readout="class")
+    model = Motionformer(config).eval()  # whose temporal position embedding starts at zero
+    torch.testing.assert_close(model(CLIP), model(CLIP.flip(2)), atol=1e-5, rtol=1e-5)
+    opened(model)
+    assert (model(CLIP) - model(CLIP.flip(2))).abs().max() > 1e-4
 
 
 def test_saved_and_loaded_it_is_the_same_and_takes_other_clips(tmp_path: Path) -> None:
@@ -94,10 +95,6 @@ def test_its_cost_is_counted(scheme: str) -> None:
     assert paper_macs(config) == pytest.approx(paper_macs(plain) + 2 * one)
     if scheme == "joint":  # by hand: norm, down and up, four projections, two products of 37 × 37
         assert one == 5 * 37 * 32 + 2 * 37 * 32 * 32 + 4 * 37 * 32 * 32 + 2 * 37 * 37 * 32
-        with_it, without = measure(config), measure(plain)
-        extra = sum(p.numel() for n, p in model_with(scheme).named_parameters() if ".adapter." in n)
-        assert with_it.parameters - without.parameters == extra
-        assert with_it.macs - without.macs == pytest.approx(2 * one, rel=0.01)
 
 
 @SCHEMES

@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 import pytest
 import torch
+from PIL import Image
 
 from motionformer.data.motion import write_video
 from motionformer.errors import PageError
 from motionformer.serve import Limits
 from motionformer.serve.models import Models, Question
 from motionformer.serve.server import _allowed_hosts, _listen, _load_models, _make_examples, is_loopback
-from motionformer.serve.sessions import MEGABYTE, Sessions
+from motionformer.serve.sessions import MEGABYTE, Sessions, open_upload
 from motionformer.tracing import Clip, trace
 from motionformer.video import read_frames
 from tests.serve.conftest import Page, run_page, small_model
@@ -315,3 +316,14 @@ def test_two_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for folder in runs:
         small_model().save_pretrained(folder)
     assert list(_load_models([str(folder) for folder in runs])) == ["a", "b", "a (3)"]
+
+
+def test_pictures_in_the_middle_of_an_upload_are_read(tmp_path: Path) -> None:
+    """A folder of frames whose header and first picture are well, and whose others are not."""
+    for number in range(9):
+        Image.new("RGB", (32, 32)).save(tmp_path / f"{number}.png")
+    assert open_upload(tmp_path, "clip", Limits()).metadata.num_frames == 9
+    for number in range(2, 9):
+        (tmp_path / f"{number}.png").write_bytes((tmp_path / f"{number}.png").read_bytes()[:40])
+    with pytest.raises(PageError, match=r"^clip cannot be read as a video: "):
+        open_upload(tmp_path, "clip", Limits())

@@ -50,22 +50,27 @@ def run_child(output: Path, moment: Moment | None = None, overrides: tuple[str, 
 def _run(output: str, moment: Moment | None, overrides: tuple[str, ...]) -> None:
     import torch
 
+    from motionformer.errors import StoppedError
+    from motionformer.stopping import EXIT_STOPPED
     from motionformer.training import make_recipe, train
 
     torch.set_num_threads(1)
     multiprocessing.set_start_method("fork", force=True)  # as from a shell; workers of a fork server outlive a kill
     if moment is not None:
         MOMENTS[moment[0]](moment[1])
-    train(make_recipe(SMALL, [f"output={output}", *overrides]), quiet=True)
+    try:
+        train(make_recipe(SMALL, [f"output={output}", *overrides]), quiet=True)
+    except StoppedError as error:
+        sys.exit(EXIT_STOPPED if "the same command resumes" in str(error).lower() else 1)
     sys.stdout.flush()
 
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def _die(number: int = signal.SIGKILL) -> None:
+    os.kill(os.getpid(), number)
 
 
-def _at_call(owner: Any, name: str, number: int) -> None:
-    """Die when the function is called for the `number`-th time."""
+def _at_call(owner: Any, name: str, number: int, send: int = signal.SIGKILL) -> None:
+    """Die, or get another signal, when the function is called for the `number`-th time."""
     original: Callable[..., Any] = getattr(owner, name)
     calls = 0
 
@@ -73,7 +78,7 @@ def _at_call(owner: Any, name: str, number: int) -> None:
         nonlocal calls
         calls += 1
         if calls == number:
-            _die()
+            _die(send)
         return original(*args, **kwargs)
 
     setattr(owner, name, wrapped)
@@ -123,10 +128,31 @@ def _after_the_last_step(number: int) -> None:
     _at_call(run, "_save_model", number)
 
 
+def _asked_in_training(number: int) -> None:
+    from motionformer.training.module import TrainingModule
+
+    _at_call(TrainingModule, "training_step", number, signal.SIGTERM)
+
+
+def _asked_in_validation(number: int) -> None:
+    from motionformer.training.module import TrainingModule
+
+    _at_call(TrainingModule, "validation_step", number, signal.SIGUSR1)
+
+
+def _asked_before_the_first_step(number: int) -> None:
+    from motionformer.training import run
+
+    _at_call(run, "make_loggers", number, signal.SIGTERM)
+
+
 MOMENTS: dict[str, Callable[[int], None]] = {
     "training": _in_training,
     "validation": _in_validation,
     "writing": _while_writing,
     "renaming": _before_renaming,
     "saving": _after_the_last_step,
+    "asked in training": _asked_in_training,
+    "asked in validation": _asked_in_validation,
+    "asked before": _asked_before_the_first_step,
 }

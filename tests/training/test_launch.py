@@ -26,9 +26,9 @@ needs_gloo = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reaso
 
 def job(rank: int, tasks: int = 2, nodes: int = 1) -> dict[str, str]:
     """What srun tells a task."""
-    told = {"NTASKS": tasks, "NNODES": nodes, "NTASKS_PER_NODE": tasks // nodes, "JOB_ID": 71}
+    told = {"STEP_NUM_TASKS": tasks, "STEP_NUM_NODES": nodes, "JOB_ID": 71, "STEP_ID": 0}
     told |= {"PROCID": rank, "LOCALID": rank, "NODEID": 0}
-    named = {"JOB_NAME": "train", "NODELIST": "127.0.0.1", "JOB_NODELIST": "127.0.0.1"}
+    named = {"JOB_NAME": "interactive", "STEP_NODELIST": "127.0.0.1"}
     return {f"SLURM_{key}": str(value) for key, value in (told | named).items()}
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from motionformer.stopping import EXIT_STOPPED
 from motionformer.training.run_folder import RunFolder
 from tests.training.children import run_child
 
@@ -71,6 +72,26 @@ def test_killed_and_resumed_is_uninterrupted(
     assert run_child(tmp_path) == 0
     assert_same_run(whole, tmp_path)
     assert not list((tmp_path / "checkpoints").glob(".*")), "leftovers of the killed run"
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        (("asked before", 1), None),
+        (("asked in training", 5), 3),  # saved after the step, though no checkpoint is due
+        (("asked in validation", 2), 4),  # saved after the validation
+    ],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_asked_to_stop_and_resumed_is_uninterrupted(
+    whole: Path, tmp_path: Path, moment: tuple[str, int], expected: int | None
+) -> None:
+    """SIGTERM and SIGUSR1."""
+    assert run_child(tmp_path, moment) == EXIT_STOPPED
+    found = RunFolder(tmp_path).checkpoints()
+    assert (found[0].step if found else None) == expected
+    assert run_child(tmp_path) == 0
+    assert_same_run(whole, tmp_path)
 
 
 def test_killed_twice_with_workers(whole: Path, tmp_path: Path) -> None:

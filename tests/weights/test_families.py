@@ -407,6 +407,16 @@ class TestUses:
         model(clips(4, 48)).square().sum().backward()
         silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
         assert not silent
+        if family == "dinov3":  # registers of every frame, where frames do not see each other
+            by_frame = finetune_recipe(
+                replace(options, train="adapter"),
+                VideoFacts(30, 2.5, 120),
+                Hardware(False, 16 << 30, 2),
+                num_train=100,
+            )
+            adapted, _ = build_model(by_frame, build_config(by_frame, 3))
+            assert (adapted.config.attention, adapted.config.num_prefix_tokens) == ("space", 20)
+            assert adapted(clips(4, 48)).shape == (2, 3)
         if family == "vjepa2":  # a probe is its readout and its classifier
             probe, _ = build_model(replace(recipe, model=replace(recipe.model, train="head")), model.config)
             trained = {name.split(".")[0] for name, p in probe.named_parameters() if p.requires_grad}

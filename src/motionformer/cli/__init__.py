@@ -1,6 +1,7 @@
 """The `motionformer` command: one thin file per command, and here what an error prints and exits with.
 
-Exit codes: 0; 1 for an error; 2 for wrong usage. Nothing heavy is imported before a command runs.
+Exit codes: 0; 1 for an error; 2 for wrong usage; 75 if SIGTERM or SIGUSR1 stopped a job that resumes. Nothing heavy is
+imported before a command runs.
 """
 
 import io
@@ -36,9 +37,10 @@ from motionformer.cli import (
     train,
 )
 from motionformer.cli.doctor import EXTRA_OF, install_command
-from motionformer.cli.options import CommandGroup
+from motionformer.cli.options import CommandGroup, distributed_command
 from motionformer.deprecation import REMOVED_IN
-from motionformer.errors import MotionformerError
+from motionformer.errors import MotionformerError, StoppedError
+from motionformer.stopping import EXIT_STOPPED, REQUEUE, requeue_job
 
 app = typer.Typer(
     name="motionformer",
@@ -63,19 +65,29 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    requeue: Annotated[
+        bool,
+        typer.Option(
+            "--requeue",
+            envvar=REQUEUE,
+            help="Put the SLURM job back into the queue when SIGTERM or SIGUSR1 stops the command.",
+        ),
+    ] = False,
 ) -> None:
     """Options of the command itself."""
+    if requeue:
+        os.environ[REQUEUE] = "1"  # `main` reads it, when the command is over
 
 
 app.command(help=demo.DEMO_HELP)(demo.demo)
-app.command(help=train.TRAIN_HELP)(train.train)
+app.command(help=train.TRAIN_HELP)(distributed_command(train.train))
 app.command(help=recipes.RECIPES_HELP)(recipes.recipes)
-app.command(help=finetune.FINETUNE_HELP)(finetune.finetune)
-app.command(help=probe.PROBE_HELP)(probe.probe)
-app.command(help=predict.PREDICT_HELP)(predict.predict)
-app.command(help=features.FEATURES_HELP)(features.features)
-app.command(help=sync.SYNC_HELP)(sync.sync)
-app.command(help=evaluate.EVALUATE_HELP)(evaluate.evaluate)
+app.command(help=finetune.FINETUNE_HELP)(distributed_command(finetune.finetune))
+app.command(help=probe.PROBE_HELP)(distributed_command(probe.probe, alone=True))
+app.command(help=predict.PREDICT_HELP)(distributed_command(predict.predict))
+app.command(help=features.FEATURES_HELP)(distributed_command(features.features))
+app.command(help=sync.SYNC_HELP)(distributed_command(sync.sync))
+app.command(help=evaluate.EVALUATE_HELP)(distributed_command(evaluate.evaluate))
 app.command(help=compare.COMPARE_HELP)(compare.compare)
 app.command(help=trace.TRACE_HELP)(trace.trace)
 app.command(help=serve.SERVE_HELP)(serve.serve)
@@ -99,7 +111,11 @@ def main() -> None:
             app()
         finally:
             _flush_stdout()
+    except StoppedError as error:
+        _stop(error)
     except MotionformerError as error:
+        if error.is_reported:
+            sys.exit(1)
         _fail(str(error))
     except BrokenPipeError:  # as in `motionformer … | head`
         sys.exit(1)
@@ -145,6 +161,18 @@ def _flush_stdout() -> None:
         error.filename = "standard output"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
+
+
+def _stop(error: StoppedError) -> None:
+    from motionformer.distributed import is_rank_zero
+
+    if is_rank_zero():
+        try:
+            done = requeue_job()
+        except MotionformerError as refused:
+            done = f" {refused}"
+        typer.secho(f"stopped: {error}{done}", fg="yellow", err=True)
+    sys.exit(EXIT_STOPPED)
 
 
 def _fail(message: str) -> None:

@@ -17,13 +17,13 @@ or a name such as `motion/easy`), which brings its own test data and views. DATA
 of a published data set, a folder of class folders, or the built-in benchmark: `motion:easy`, `motion:hard:2000`.
 
 With `--output` every video's label and scores are kept (csv and npz); a killed evaluation resumes when the same
-command is given again. Under `torchrun` the processes share the videos.
+command is given again. Under `torchrun` and `srun` the processes share the videos.
 
 Videos that the model was trained on are an error (a model of `finetune` or `train` carries fingerprints of them);
 `--allow-overlap` scores them, and reports how many there are.
 
 Exit code: 0, also when videos could not be read (they are listed, and counted as wrong); 1 for an error, and with
-`--strict` for a video that could not be read; 2 for wrong usage.
+`--strict` for a video that could not be read; 2 for wrong usage; 75 if SIGTERM or SIGUSR1 stopped it.
 
 **Examples**
 
@@ -73,7 +73,7 @@ def evaluate(
     from rich.console import Console
 
     from motionformer import inference
-    from motionformer.distributed import process_group
+    from motionformer.distributed import current_rank
     from motionformer.inference.classes import order_note
     from motionformer.inference.evaluation import load_labelled, open_for
     from motionformer.inference.reversal import parse_pairs
@@ -89,7 +89,7 @@ def evaluate(
         views, crops, split = views or run["views"], crops or run["crops"], split or run["split"]
         kind, root = run["kind"], root or run["root"]
     where = options.find_device(device)
-    with process_group(where) as rank, show_messages():
+    with show_messages():
         loaded = load_labelled(model, protocol)
         source = open_for(
             loaded,
@@ -130,7 +130,7 @@ def evaluate(
                 output=None if output is None else output / "reversed",
                 allow_overlap=True,  # asked of the clips themselves
             )
-    if rank.is_zero:
+    if current_rank().is_zero:
         summary = (
             inference.summarise(results, turned) if output is None else inference.write_reports(results, output, turned)
         )

@@ -12,10 +12,11 @@ FEATURES_HELP = """Write a model's features of videos: the class token, the mean
 
 One file per video in `--output`, with the arrays `values` (segments first) and `times` (seconds of each segment).
 Without `--segments` a video is one clip, the middle one; with it, segments of so many seconds follow one another,
-whatever the video's length. `--resume` keeps files that are done. Under `torchrun` the processes share the videos.
+whatever the video's length. `--resume` keeps files that are done. Under `torchrun` and `srun` the processes share the
+videos.
 
 Exit code: 0; 1 for an error, or if a video could not be read (the others are done, and it is listed); 2 for wrong
-usage.
+usage; 75 if SIGTERM or SIGUSR1 stopped it.
 
 **Examples**
 
@@ -64,7 +65,7 @@ def features(
     precision: options.PrecisionOption = "32",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for opening one video.")] = 60.0,
 ) -> None:
-    from motionformer.distributed import process_group
+    from motionformer.distributed import current_rank
     from motionformer.inference import FeatureExtractor, find_inputs
     from motionformer.inference.features import extract_all
     from motionformer.inference.views import model_fingerprint
@@ -91,9 +92,8 @@ def features(
         time_limit=time_limit,
     )
     about = {"weights": model_fingerprint(extractor.model), "precision": precision}
-    with process_group(where) as rank:
-        entries = extract_all(extractor, videos, output, about=about, format=format, dtype=dtype, resume=resume)
-    if rank.is_zero:
+    entries = extract_all(extractor, videos, output, about=about, format=format, dtype=dtype, resume=resume)
+    if current_rank().is_zero:
         rows = [
             (entry["file"], "kept" if entry.get("kept") else " × ".join(map(str, entry["shape"])), frames_cell(entry))
             for entry in entries

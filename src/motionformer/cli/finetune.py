@@ -22,7 +22,8 @@ In a csv of path,labels a video has any number of classes, as in `run|jump`.
 
 Splits the videos (or uses the folders train/ and val/), picks sizes for them and for this machine, and trains. The
 run folder holds the recipe and the two lists: `motionformer train RECIPE` is the same run. The same command resumes
-an interrupted run. `key=value` changes any key of the recipe.
+an interrupted run. SIGTERM and SIGUSR1 save a checkpoint and end the command with exit code 75. `key=value` changes any
+key of the recipe.
 
 **Examples**
 
@@ -90,6 +91,7 @@ def finetune(
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan, with every default, without training.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result, or the plan, as JSON.")] = False,
 ) -> None:
+    from motionformer.distributed import current_rank, is_rank_zero
     from motionformer.finetuning import FinetuneOptions, plan_finetune
     from motionformer.logging import show_messages
 
@@ -115,7 +117,7 @@ def finetune(
         output=output,
         missing=missing,
     )
-    console = plain_console(stderr=as_json)
+    console = plain_console(stderr=as_json, quiet=not is_rank_zero())
     with show_messages():
         planned = plan_finetune(videos, options, overrides or [])
     _print_plan(console, planned)
@@ -136,10 +138,11 @@ def finetune(
         return
     from motionformer.training import train as run_training
 
-    planned.write_lists()
+    current_rank().on_zero(planned.write_lists)
     with show_messages():
         result = run_training(planned.recipe)
-    _print_result(result, planned, console, as_json)
+    if is_rank_zero():
+        _print_result(result, planned, console, as_json)
 
 
 def _run_probe(

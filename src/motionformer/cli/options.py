@@ -98,6 +98,35 @@ def _rename(words: list[str], known: set[str]) -> Iterator[str]:
         yield new + equals + value
 
 
+def distributed_command(command: Callable[..., None], *, alone: bool = False) -> Callable[..., None]:
+    """A command that several processes run together, and that SIGTERM or SIGUSR1 stop; they join before it begins.
+
+    `alone`: it stops in the same way, but is one process; several are an error.
+    """
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        from motionformer.distributed import process_group
+        from motionformer.errors import LaunchError
+        from motionformer.stopping import stop_on_signals
+
+        ended: typer.Exit | None = None
+        with stop_on_signals(), process_group() as rank:
+            if alone and rank.world_size > 1:
+                name = f"`motionformer {command.__name__}`"
+                error = LaunchError(f"{name} is one process, {rank.world_size} were started; start one.")
+                error.is_reported = not rank.is_zero
+                raise error
+            try:
+                command(*args, **given)
+            except typer.Exit as exit:  # no failure that the other processes have to hear of
+                ended = exit
+        if ended is not None:
+            raise ended
+
+    return run
+
+
 def find_device(name: str) -> "torch.device":
     """auto: a GPU where there is one; under torchrun each process has its own."""
     import torch

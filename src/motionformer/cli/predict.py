@@ -23,11 +23,11 @@ Frames are sampled, and clips and crops averaged, as the weights were tested; `-
 With `--timeline`, windows slide over long videos, and segments above a threshold are listed.
 
 Results go to the terminal, `--json` and `--csv`. While running they are kept beside these files: after an
-interruption, the same command with `--resume` resumes and gives the same file. Under `torchrun` the processes share
-the videos.
+interruption, the same command with `--resume` resumes and gives the same file. Under `torchrun` and `srun` the
+processes share the videos.
 
 Exit code: 0; 1 for an error, or if a video could not be read (the others are done, and it is listed); 2 for wrong
-usage.
+usage; 75 if SIGTERM or SIGUSR1 stopped it.
 
 **Examples**
 
@@ -68,7 +68,7 @@ def predict(
     precision: options.PrecisionOption = "32",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for opening, and for reading, one video.")] = 60.0,
 ) -> None:
-    from motionformer.distributed import process_group
+    from motionformer.distributed import current_rank
     from motionformer.inference import Predictor, find_inputs
     from motionformer.inference.inputs import run_job
     from motionformer.runs import check_output, is_special, remove_journal, write_atomically
@@ -119,11 +119,16 @@ def predict(
     header = {"model": model, "protocol": predictor.spec.protocol, **how}
     journal = None if kept is None else kept.with_name(kept.name + ".journal")
     identity = {} if journal is None else _identity(predictor)
-    with process_group(where) as rank:
-        entries = run_job(
-            videos, work, description="predicting", header={**how, **identity}, journal=journal, resume=resume
-        )
-    if rank.is_zero:
+    entries = run_job(
+        videos,
+        work,
+        description="predicting",
+        header={**how, **identity},
+        journal=journal,
+        resume=resume,
+        keeps="" if journal is None else str(journal),
+    )
+    if current_rank().is_zero:
         if as_json is not None and not to_screen:
             write_atomically(as_json, _to_json(entries, header))
         if csv is not None:

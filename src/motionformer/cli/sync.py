@@ -64,7 +64,7 @@ def sync(
     precision: options.PrecisionOption = "32",
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for opening one video.")] = 60.0,
 ) -> None:
-    from motionformer.distributed import process_group
+    from motionformer.distributed import current_rank
     from motionformer.inference import SyncPredictor, find_inputs
     from motionformer.inference.inputs import run_job
     from motionformer.inference.views import model_fingerprint
@@ -97,16 +97,16 @@ def sync(
     how = {**predictor.describe(), "sound": None if sound is None else str(sound)}
     journal = None if kept is None else kept.with_name(kept.name + ".journal")
     identity = {} if journal is None else {"weights": model_fingerprint(predictor.model)}
-    with process_group(where) as rank:
-        entries = run_job(
-            videos,
-            lambda some: _predict(predictor, some, sound),
-            description="sync",
-            header={**how, **identity},
-            journal=journal,
-            resume=resume,
-        )
-    if rank.is_zero:
+    entries = run_job(
+        videos,
+        lambda some: _predict(predictor, some, sound),
+        description="sync",
+        header={**how, **identity},
+        journal=journal,
+        resume=resume,
+        keeps="" if journal is None else str(journal),
+    )
+    if current_rank().is_zero:
         header = {"model": model, **how, **_summary(entries, how["seconds"] if desync else None)}
         if as_json is not None and not to_screen:
             write_atomically(as_json, _to_json(entries, header))

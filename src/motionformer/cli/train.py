@@ -16,7 +16,7 @@ TRAIN_HELP = """Train the model of a recipe, or resume an interrupted run of it.
 RECIPE is a YAML file, or the name of a recipe that comes with the package (`motionformer recipes` lists them);
 `key=value` changes a setting. The run folder (`output`, by default `runs/NAME`) gets the model, its metrics,
 checkpoints and a run card. The same command again resumes an interrupted run exactly; a finished run is not
-repeated.
+repeated. SIGTERM and SIGUSR1 save a checkpoint and end the command with exit code 75.
 
 **Examples**
 

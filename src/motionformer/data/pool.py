@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
 from motionformer.errors import PoolError
+from motionformer.stopping import keep_from_signals
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -157,6 +158,7 @@ class _Worker(Generic[_Item, _Result]):
 
 def _serve(connection: "Connection[Any, Any]", function: Callable[[Any], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    keep_from_signals()
     connection.send(())  # ready: from here on the time limit counts
     parent = multiprocessing.parent_process()
     assert parent is not None

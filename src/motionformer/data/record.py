@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from motionformer.errors import AnnotationError, MissingVideosError, VideoError
+from motionformer.logging import show_count
 from motionformer.video import Clock
 
 # one class; any number of classes, also none; one class a task (verb and noun); or unknown (test lists)
@@ -81,6 +82,13 @@ class Annotations:
             first = seen.setdefault(_identity(record), record)
             if first is not record:
                 raise _error(record, f"the same as line {first.line} ({first.path}); remove one of them.")
+
+    def __repr__(self) -> str:
+        split = f" ({self.split})" if self.split else ""
+        names = self.class_names
+        counts = {"": names} if isinstance(names, tuple) else names
+        classes = ", ".join(show_count(len(of), f"{task} class".strip()) for task, of in counts.items())
+        return f"Annotations({self.name!r}{split}: {show_count(len(self), 'record')}, {classes})"
 
     def __len__(self) -> int:
         return len(self.records)

@@ -1,7 +1,7 @@
 """What to train: by the number of videos and the machine, or by what fits into the time that there is.
 
-`choose` returns a choice with its reason; `--train` overrules it. The order of preference is that of the comparison in
-docs/results.md ("What to train of an image model").
+Every choice comes with its reason; `--train` overrules it. What was measured of them is in docs/results.md ("What to
+train of an image model"): with a hundred videos and one seed, the middle three cannot be told apart.
 """
 
 import re
@@ -22,7 +22,7 @@ from motionformer.training.model import build_config, build_model
 from motionformer.training.recipe import Recipe
 
 PREFERENCE = ("all", "last:4", "lora:8", "adapter", "head")
-"""From the most accurate to the cheapest."""
+"""From the most trainable parameters to the fewest: accuracy first, where there are videos and time for it."""
 _FEW = 10
 """Videos per class below which the whole model is not trained."""
 _TIMED_CLIPS = 4

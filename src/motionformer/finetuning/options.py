@@ -116,6 +116,7 @@ def finetune_recipe(
         options = replace(options, train=chosen.train)
     if options.init_from and options.train != "all":
         config = replace(config, drop_path=0.0)
+    prefix_of_frame = _prefix_of_frame(config)
     config = _place_image_model(config, options)
     defaults = _defaults(options, hardware, config)
     batch, epochs = _batch_and_epochs(options, defaults.epochs, num_train)
@@ -124,7 +125,7 @@ def finetune_recipe(
         SCHEMES[options.attention]  # unknown names raise
         config = replace(config, attention=options.attention)
     if SCHEMES[config.attention].prefix_per_frame:
-        config = replace(config, num_prefix_tokens=config.grid[0])
+        config = replace(config, num_prefix_tokens=prefix_of_frame * config.grid[0])
     if options.readout is not None:
         config = replace(config, readout=options.readout)
     if options.train.partition(":")[0] == "adapter":
@@ -171,12 +172,18 @@ def finetune_recipe(
 
 
 def _place_image_model(config: ModelConfig, options: FinetuneOptions) -> ModelConfig:
-    """An image model (space-only attention, one class token) becomes a video model of trajectory attention, or of the
-    scheme asked for. With adapters it stays what it is, run on every frame: they are what relates frames."""
-    if config.attention != "space" or config.num_prefix_tokens != 1:
+    """An image model (space-only attention, prefix tokens of one frame) becomes a video model of trajectory attention,
+    or of the scheme asked for. With adapters it stays what it is, run on every frame: they are what relates frames."""
+    if config.attention != "space" or config.num_prefix_tokens % config.grid[0] == 0:
         return config
     attention = options.attention or ("space" if options.train.startswith("adapter") else "trajectory")
     return replace(config, attention=attention, tubelet=1 if attention == "space" else config.tubelet)
+
+
+def _prefix_of_frame(config: ModelConfig) -> int:
+    """Prefix tokens of one frame, class token and registers, where every frame has its own."""
+    whole, rest = divmod(config.num_prefix_tokens, config.grid[0])
+    return config.num_prefix_tokens if rest else whole
 
 
 def _clips_that_fit(config: ModelConfig, hardware: Hardware) -> int:

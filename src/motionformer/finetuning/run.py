@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from motionformer.data.lists import read_plain_list, write_list
 from motionformer.data.record import Annotations, Missing, Record
+from motionformer.distributed import current_rank
 from motionformer.errors import AnnotationError, RecipeError, VideoError
 from motionformer.finetuning.choice import (
     TrainingChoice,
@@ -214,7 +215,7 @@ def finetune(
         missing=missing,
     )
     plan = plan_finetune(folder, options, overrides)
-    plan.write_lists()
+    current_rank().on_zero(plan.write_lists)
     return run_training(plan.recipe, num_workers=num_workers, device=device, precision=precision, quiet=quiet)
 
 

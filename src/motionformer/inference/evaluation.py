@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import astuple, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -26,7 +26,7 @@ from motionformer.data import Failure
 from motionformer.data.lists import original_name
 from motionformer.deprecation import check_arguments, renamed_arguments
 from motionformer.distributed import current_rank
-from motionformer.errors import EvaluationError
+from motionformer.errors import EvaluationError, StoppedError
 from motionformer.inference.classes import known_labels, match_classes
 from motionformer.inference.inputs import show_progress as show_bar
 from motionformer.inference.results import RESULTS, UNKNOWN, Header, Results
@@ -37,6 +37,7 @@ from motionformer.models import ModelConfig, Motionformer
 from motionformer.models.config import SamplingProtocol
 from motionformer.models.motionformer import evaluating
 from motionformer.runs import GONE, Journal, check_output, is_stamp_of, read_journal, remove_journal, stamp_video
+from motionformer.stopping import is_stop_requested, keep_from_signals, stop_reason
 from motionformer.video import ReadFacts
 from motionformer.weights import load_model
 
@@ -89,6 +90,7 @@ def evaluate(
     Raises:
         EvaluationError: videos that the model was trained on; other classes than the model's; an output folder of
             another model, data or protocol, or of files that have changed since they were scored.
+        StoppedError: SIGTERM or SIGUSR1 came, in a command or inside `motionformer.stopping.stop_on_signals`.
 
     Example:
         ```python
@@ -116,6 +118,7 @@ def evaluate(
     stamps: tuple[str, ...] = ()
     done: _Done = {}
     if folder is not None:
+        rank.check_shared(folder)
         stamps = rank.on_zero(lambda: _stamp_videos(source))
         earlier = rank.on_zero(lambda: _find_earlier(folder, header, source.entries, stamps))
         if isinstance(earlier, Results):
@@ -126,7 +129,7 @@ def evaluate(
             log.info("%s: finished earlier; failed videos whose files have changed since are tried again", folder)
     mine = dict(done) if rank.is_zero else {}
     groups = _groups(len(source.entries), batch_size // (header.views * header.crops), done)
-    loader = load_groups(source, rank.share(groups), num_workers, scorer.device)
+    loader = load_groups(source, rank.queue(groups), num_workers, scorer.device)
     with ExitStack() as stack:
         stack.enter_context(evaluating(model))
         total = len(source.entries)
@@ -151,6 +154,11 @@ def evaluate(
         )
     for share in rank.gather(mine):
         done |= share
+    if rank.any_stopped() and len(done) < total:
+        where = "Nothing is kept without an output folder."
+        if folder is not None:
+            where = f"What is done is in {folder}: the same command resumes."
+        raise StoppedError(f"{stop_reason()}, after {len(done)} of {show_count(total, 'video')}. {where}")
     results = replace(_assemble(source, header, done, stamps), overlap=overlap)
     if folder is not None:
         rank.on_zero(lambda: results.save(folder))
@@ -220,15 +228,16 @@ def _groups(num_videos: int, size: int, done: "_Done | frozenset[int]" = frozens
 
 
 def load_groups(
-    source: VideoSource, groups: list[list[int]], num_workers: int, device: torch.device
+    source: VideoSource, groups: Iterable[list[int]], num_workers: int, device: torch.device
 ) -> Iterable[list[_Read]]:
     """Groups of (index, views or failure), read by `num_workers` processes."""
     return DataLoader(
         _Items(source),
-        batch_sampler=groups,
+        batch_sampler=cast(Any, groups),  # it is gone through once
         num_workers=num_workers,
         collate_fn=list,
         pin_memory=device.type == "cuda",
+        worker_init_fn=keep_from_signals,
     )
 
 
@@ -244,11 +253,16 @@ class _Items(Dataset[_Read]):
 
 
 def consume(groups: Iterable[list[_Read]], keep: Callable[[list[_Read]], None], num_workers: int) -> bool:
-    """Whether all came. A decoder may take its process along; torch reports it wherever the main process happens to
-    be, if it does not stumble over the lost connection first, and again at the end of any other process for as long
-    as the loader lives, so nothing here holds on to it."""
+    """Whether all came, up to a request to stop.
+
+    A decoder may take its process along; torch reports it wherever the main process happens to be, if it does not
+    stumble over the lost connection first, and again at the end of any other process for as long as the loader lives,
+    so nothing here holds on to it.
+    """
     try:
         for group in groups:
+            if is_stop_requested():  # those that were read ahead are read again by whoever resumes
+                break
             keep(group)
     except (RuntimeError, ConnectionError, EOFError) as error:
         text = str(error)

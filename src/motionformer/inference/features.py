@@ -28,6 +28,7 @@ from torch import Tensor
 from motionformer.attention import SCHEMES
 from motionformer.data import ClipReader, middle_sampler
 from motionformer.deprecation import renamed_arguments
+from motionformer.distributed import current_rank
 from motionformer.errors import EvaluationError, VideoError
 from motionformer.inference.inputs import Input, run_job
 from motionformer.inference.opening import open_input
@@ -354,7 +355,8 @@ def extract_all(
             else:
                 yield _extract(extractor, path, files[path], own, dtype)
 
-    return run_job(list(files), work, description="features")
+    current_rank().check_shared(out)
+    return run_job(list(files), work, description="features", keeps=str(out))
 
 
 def _class_token(prefix: Tensor, patches: Tensor, mask: Tensor | None) -> Tensor:

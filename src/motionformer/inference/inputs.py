@@ -21,12 +21,15 @@ from torch import Tensor
 
 from motionformer.data.folders import find_videos, is_frame_folder, is_video, note_left_out
 from motionformer.distributed import current_rank
-from motionformer.errors import VideoError
-from motionformer.logging import progress_bar
+from motionformer.errors import StoppedError, VideoError
+from motionformer.logging import progress_bar, show_count
 from motionformer.models import InputSpec
 from motionformer.runs import Entry, Journal, read_journal, remove_journal, stamp_video
+from motionformer.stopping import is_stop_requested, stop_reason
 
 log = logging.getLogger("motionformer")
+_MAX_PIECE, _PIECES = 32, 8
+"""Videos that one process takes from the queue at once, and how often it comes back, about."""
 
 
 @dataclass(frozen=True)
@@ -76,27 +79,42 @@ def run_job(
     header: Mapping[str, Any] | None = None,
     journal: Path | None = None,
     resume: bool = False,
+    keeps: str = "",
 ) -> list[Entry]:
     """The results of all paths, in their order, on every rank.
 
     With `journal`, every result is on the disk before the next video begins; `resume` continues with those of an
-    earlier job with the same `header` whose files have not changed.
+    earlier job with the same `header` whose files have not changed. Several processes take videos from one queue.
+
+    Raises:
+        StoppedError: SIGTERM or SIGUSR1 came; `keeps` is where the results of the videos that are done stay.
     """
     rank = current_rank()
+    if journal is not None:
+        rank.check_shared(journal.parent)
     stamps = {} if journal is None else {path: stamp_video(path) for path in paths}
     done: dict[Path, Entry] = rank.on_zero(lambda: _read_done(journal, header or {}, resume, stamps))
-    own = rank.share([path for path in paths if path not in done])
+    left = [path for path in paths if path not in done]
+    # a piece of work is large enough for processes that decode, and small enough for all to end at the same time
+    size = len(left) if rank.world_size == 1 else min(_MAX_PIECE, -(-len(left) // (_PIECES * rank.world_size)))
+    pieces = [left[start : start + size] for start in range(0, len(left), max(1, size))]
     mine: dict[Path, Entry] = {}
     with ExitStack() as stack:
         advance = stack.enter_context(show_progress(description, len(paths), len(done)))
         kept = None if journal is None else stack.enter_context(Journal(journal, header or {}, rank.rank))
-        for path, entry in zip(own, work(own), strict=True):
-            if kept is not None:
-                kept.add(str(path), stamps[path], entry)
-            mine[path] = entry
-            advance(1)
+        for piece in rank.queue(pieces):
+            for path, entry in zip(piece, work(piece), strict=True):
+                if kept is not None:
+                    kept.add(str(path), stamps[path], entry)
+                mine[path] = entry
+                advance(1)
+                if is_stop_requested():
+                    break
     for share in rank.gather(mine):
         done |= share
+    if rank.any_stopped() and len(done) < len(total := set(paths)):
+        where = f"What is done is in {keeps}: --resume continues from there." if keeps else "Nothing is kept."
+        raise StoppedError(f"{stop_reason()}, after {len(done)} of {show_count(len(total), 'video')}. {where}")
     return [done[path] for path in paths]
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from motionformer.data import Failure, Record
 from motionformer.data.fingerprints import fingerprint_records
-from motionformer.errors import EvaluationError, OutputError
+from motionformer.errors import EvaluationError, OutputError, StoppedError
 from motionformer.inference.evaluation import consume, load_groups
 from motionformer.inference.scorer import Precision, Scorer
 from motionformer.inference.views import FileVideos, model_fingerprint
@@ -37,6 +37,7 @@ from motionformer.models import Motionformer
 from motionformer.models.config import ReadoutKind
 from motionformer.models.head import POOLED, READOUTS
 from motionformer.runs import lock_folder, stamp_video, write_atomically
+from motionformer.stopping import is_stop_requested, stop_reason
 
 log = logging.getLogger("motionformer")
 ABOUT, TOKENS = "about.json", "tokens"
@@ -189,6 +190,8 @@ class FeatureCache:
             is_complete = consume(load_groups(self.source, groups, num_workers, self.scorer.device), keep, num_workers)
             if done:
                 self._write(done)
+        if is_stop_requested():
+            raise StoppedError(f"{stop_reason()}. The features so far are in {self.folder}: the same command resumes.")
         if not is_complete:
             raise EvaluationError(
                 "a process that decodes videos died. A broken file can cause this (`motionformer data check` finds"

@@ -20,6 +20,7 @@ from motionformer.data.datasets import EpochSampler, Visit
 from motionformer.distributed import Rank
 from motionformer.errors import RecipeError
 from motionformer.models.config import InputSpec
+from motionformer.stopping import keep_from_signals
 from motionformer.training.recipe import Recipe
 from motionformer.training.sources import Items, Source
 from motionformer.training.trainer import Plan
@@ -71,6 +72,7 @@ class VideoDataModule(LightningDataModule):
             collate_fn=_collate_batch,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),
+            worker_init_fn=keep_from_signals,
         )
 
 

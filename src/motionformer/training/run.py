@@ -11,7 +11,7 @@ runs/NAME/card.json, .md  the run card, written last
 import shutil
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,15 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from motionformer.data.fingerprints import MAX_FILES
-from motionformer.distributed import is_rank_zero
-from motionformer.errors import MissingVideosError
+from motionformer.distributed import Launcher, Rank
+from motionformer.errors import MissingVideosError, StoppedError, TrainingError
 from motionformer.inference.metrics import wilson
 from motionformer.logging import logger as log
 from motionformer.logging import show_count, show_messages
 from motionformer.models.config import ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.training_data import TrainingData, VideoSet
+from motionformer.stopping import stop_on_signals, stop_reason
 from motionformer.training.datamodule import VideoDataModule
 from motionformer.training.logs import Progress, make_loggers
 from motionformer.training.model import build_config, build_model
@@ -42,7 +43,7 @@ from motionformer.training.run_folder import (
     describe_model,
 )
 from motionformer.training.sources import Source, describe_data, open_sources
-from motionformer.training.trainer import Plan, make_plan, make_trainer, quiet_lightning
+from motionformer.training.trainer import Plan, join_processes, make_plan, make_trainer, quiet_lightning
 from motionformer.weights.lora import LoraSpec, describe_idle, merge_lora, plain_state, save_lora
 
 
@@ -113,6 +114,7 @@ def train(
         RecipeError: the recipe is invalid, or does not fit its data or the number of processes.
         TrainingError: the folder holds another run, the disk is full, or too many videos cannot be read.
         NonFiniteLossError: the loss became infinite or NaN.
+        StoppedError: SIGTERM or SIGUSR1 stopped the run, after a checkpoint; the same call resumes.
 
     Example:
         ```python
@@ -129,14 +131,27 @@ def train(
     recipe = recipe.with_options(
         output=output, batch_size=batch_size, num_workers=num_workers, device=device, precision=precision
     )
-    with nullcontext() if quiet or log.hasHandlers() else show_messages():
-        finished = find_finished(recipe)
-        if finished is not None:
-            log.info("%s holds a finished run of this recipe.", recipe.folder)
-            return finished
+    with ExitStack() as stack:
+        if not quiet and not log.hasHandlers():
+            stack.enter_context(show_messages())
+        stack.enter_context(stop_on_signals())
+        stack.enter_context(quiet_lightning())
+        launcher = Launcher.find()
         try:
-            with quiet_lightning(), RunFolder(recipe.folder).claim(recipe), _interruptible():
-                return _train(recipe, quiet)
+            finished = find_finished(recipe) if launcher is None else None  # before other processes are started
+            if finished is None:
+                rank = stack.enter_context(join_processes(recipe))
+                rank.check_shared(recipe.folder)
+                finished = rank.on_zero(lambda: find_finished(recipe))
+            if finished is not None:
+                log.info("%s holds a finished run of this recipe.", recipe.folder)
+                return finished
+            with RunFolder(recipe.folder).claim(recipe), _interruptible():
+                return _train(recipe, quiet, rank)
+        except StoppedError as error:
+            if launcher is not None and launcher.name == "Lightning":
+                raise SystemExit(0) from error  # any other code, and Lightning kills the process that started this one
+            raise
         except KeyboardInterrupt:
             saved = RunFolder(recipe.folder).checkpoints()
             how = f"resumes after step {saved[0].step}" if saved else "starts again: there is no checkpoint yet"
@@ -184,14 +199,15 @@ def _interruptible() -> Iterator[None]:
         raise KeyboardInterrupt from error
 
 
-def _train(recipe: Recipe, quiet: bool) -> TrainingResult:
+def _train(recipe: Recipe, quiet: bool, rank: Rank) -> TrainingResult:
     prepared = prepare(recipe)
     plan, folder = prepared.plan, RunFolder(recipe.folder)
-    checkpoint = folder.find_checkpoint()
+    checkpoint = rank.on_zero(folder.find_checkpoint)
     data = describe_data(prepared.sources)
     if checkpoint is not None:
+        _check_all_see(checkpoint, rank)
         folder.check_same_data(checkpoint.read_notes().get("data", {}), data)
-    if is_rank_zero():
+    if rank.is_zero:
         folder.discard_after(checkpoint)
     progress = Progress(recipe, plan, quiet=quiet)
     # buffers are copied, not averaged: the random features of a Performer are constants
@@ -205,10 +221,28 @@ def _train(recipe: Recipe, quiet: bool) -> TrainingResult:
     clips = VideoDataModule(recipe, plan, prepared.sources, prepared.config.input)
     resumed = f", resuming after step {checkpoint.step} from {checkpoint.file}" if checkpoint else ""
     log.info("%s: %s%s.", recipe.folder, show_count(plan.total_steps, "step"), resumed)
+    if rank.any_stopped():
+        how = f"after step {checkpoint.step}" if checkpoint else "from its beginning"
+        raise StoppedError(f"{recipe.folder}: {stop_reason()}, before the first step. The same command resumes {how}.")
     trainer.fit(module, datamodule=clips, ckpt_path=checkpoint.file if checkpoint else None, weights_only=True)
     if not module.history or module.history[-1]["step"] != plan.total_steps:
         trainer.validate(module, datamodule=clips, verbose=False)
     return _finish(recipe, prepared, module, progress.seconds, trainer)
+
+
+def _check_all_see(checkpoint: Checkpoint, rank: Rank) -> None:
+    """Rank zero has chosen, and read it whole; the others have to see the same file."""
+    seen = rank.gather(checkpoint.identity())
+
+    def check() -> None:
+        others = [str(number) for number, found in enumerate(seen) if found != seen[0]]
+        if others:
+            raise TrainingError(
+                f"{checkpoint.file}: rank {', '.join(others)} sees another file there than rank 0; use a folder that"
+                " all nodes of the job share."
+            )
+
+    rank.on_zero(check)
 
 
 def _finish(

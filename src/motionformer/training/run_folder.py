@@ -186,6 +186,13 @@ class Checkpoint:
         except (OSError, IndexError, UnicodeDecodeError):
             return False
 
+    def identity(self) -> tuple[int, str] | None:
+        """Its size and checksum as they stand there; None where it is not there."""
+        try:
+            return self.file.stat().st_size, self._checksum.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+
     def remove(self) -> None:
         self.file.unlink(missing_ok=True)
         self._checksum.unlink(missing_ok=True)

@@ -4,6 +4,7 @@
 """
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +13,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer, callbacks
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy
 
-from motionformer.distributed import Launcher
-from motionformer.errors import LaunchError, RecipeError, TrainingError
+from motionformer.distributed import Launcher, Rank, current_rank, process_group
+from motionformer.errors import LaunchError, RecipeError, StoppedError, TrainingError
 from motionformer.logging import show_count
+from motionformer.stopping import stop_reason
 from motionformer.training.recipe import EnginePart, Recipe
 from motionformer.training.run_folder import Checkpoint, RunFolder
 
@@ -103,6 +105,18 @@ def make_trainer(recipe: Recipe, plan: Plan, loggers: list[Logger], others: list
 
 
 @contextmanager
+def join_processes(recipe: Recipe) -> Iterator[Rank]:
+    """Start the processes of a run, where the recipe has several devices and no launcher did, and join them all."""
+    if Launcher.find() is None:
+        starter = _build(recipe, 1, logger=False)
+        if starter.strategy.launcher is not None and starter.world_size > 1:
+            os.environ["LOCAL_WORLD_SIZE"] = str(starter.world_size // starter.num_nodes)
+            starter.strategy.launcher.launch(lambda: None)
+    with process_group(of_lightning=True) as rank:
+        yield rank
+
+
+@contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Hide Lightning's own messages, and warnings that do not apply here."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
@@ -123,7 +137,9 @@ class _SaveCheckpoints(callbacks.Checkpoint):
     """At the end of every epoch, and every `checkpoint_steps` within one, between optimiser steps only; the last `keep`
     stay, and that of the best validation where it is the one to keep.
 
-    Lightning calls checkpoint callbacks after all others, so averaged weights are those of this step.
+    Once a signal has asked any process to stop, a checkpoint is saved and the run ends: after the step, or, where the
+    step ends an epoch, after its validation. Lightning calls checkpoint callbacks after all others, so averaged weights
+    are those of this step.
     """
 
     def __init__(self, recipe: Recipe, plan: Plan) -> None:
@@ -135,10 +151,27 @@ class _SaveCheckpoints(callbacks.Checkpoint):
         step, every = trainer.global_step, self.recipe.engine.checkpoint_steps
         stepped = (batch_idx + 1) % self.plan.accumulation == 0
         ends_epoch = step % self.plan.steps_per_epoch == 0  # saved after its validation, below
-        if every and stepped and step % every == 0 and not ends_epoch:
-            self.on_train_epoch_end(trainer, pl_module)
+        if not stepped or ends_epoch:
+            return
+        stops = current_rank().any_stopped()
+        if stops or (every and step % every == 0):
+            self._save(trainer, pl_module)
+        if stops:
+            self._stop(step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save(trainer, pl_module)
+        step = trainer.global_step
+        if current_rank().any_stopped() and step < self.plan.total_steps:
+            self._stop(step)
+
+    def _stop(self, step: int) -> None:
+        raise StoppedError(
+            f"{self.recipe.folder}: {stop_reason()}. Saved a checkpoint after step {step} of {self.plan.total_steps};"
+            " the same command resumes from it."
+        )
+
+    def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for logger in trainer.loggers:  # these steps will not be logged again
             logger.save()
             if isinstance(logger, TensorBoardLogger):
@@ -149,6 +182,35 @@ class _SaveCheckpoints(callbacks.Checkpoint):
             for checkpoint in self.folder.checkpoints()[self.recipe.engine.keep :]:
                 if best is None or checkpoint.step != best["step"]:
                     checkpoint.remove()
+
+
+class _Environment(LightningEnvironment):
+    """Tells Lightning what `Launcher` found. Its own ways to find a launcher miss srun in interactive allocations."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__()
+        self.launcher = launcher
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        return self.launcher.address
+
+    @property
+    def main_port(self) -> int:
+        return self.launcher.port
+
+    def local_rank(self) -> int:
+        return self.launcher.local_rank
+
+    def node_rank(self) -> int:
+        return self.launcher.rank // self.launcher.processes_per_node
+
+    def teardown(self) -> None:
+        """The variables stay: a program may train once more."""
 
 
 class _CheckpointIO(TorchCheckpointIO):
@@ -173,10 +235,9 @@ def _build(recipe: Recipe, processes: int, **options: Any) -> Trainer:
             data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False
         )
     plugins: list[Any] = [_CheckpointIO()]
+    plugins.append(LightningEnvironment() if launcher is None else _Environment(launcher))
     try:
-        if launcher is not None and launcher.name == "SLURM":
-            plugins.append(SLURMEnvironment(auto_requeue=False))  # submitting the same command again resumes
-        return Trainer(
+        trainer = Trainer(
             accelerator=engine.accelerator,
             devices=devices,
             num_nodes=nodes,
@@ -194,6 +255,9 @@ def _build(recipe: Recipe, processes: int, **options: Any) -> Trainer:
             default_root_dir=recipe.folder,
             **options,
         )
+        # its handler of SIGTERM communicates, which deadlocks, and ends with exit code 0: `stopping.py` has ours
+        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+        return trainer
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise TrainingError(f"recipe {recipe.name!r}: the engine cannot be set up: {error}") from error
 
