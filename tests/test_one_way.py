@@ -13,12 +13,14 @@ HOMES = {
     "progress bars": (r"(import|from) rich\.progress|tqdm", {"logging.py", "training/logs.py"}),
     "addresses of the motion benchmark": (r"""(startswith|removeprefix)\((["']motion|MOTION)""", {"data/source.py"}),
     "ranks": (
-        r"""["'](LOCAL_|NODE_|GROUP_)?(RANK|WORLD_SIZE)["']|SLURM_|get_rank\(|is_initialized\(""",
+        r"""["'](LOCAL_|NODE_|GROUP_)?(RANK|WORLD_SIZE)["'](?!\] = )|"""
+        r"SLURM_(PROCID|LOCALID|NTASKS|NNODES)|get_rank\(|is_initialized\(",
         {"distributed.py"},
     ),
     "file locks": (r"import fcntl", {"runs.py"}),
     "handlers of messages": (r"addHandler|basicConfig|StreamHandler", {"logging.py"}),
-    "printing": (r"^\s*(print|typer\.echo)\((?!.*# )", {"cli/"}),
+    # the monitor prints just before it ends the process, when no handler may run any more
+    "printing": (r"^\s*(print|typer\.echo)\((?!.*# )", {"cli/", "monitor.py"}),
 }
 
 

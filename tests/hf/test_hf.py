@@ -143,6 +143,7 @@ def test_a_processor_of_another_model_is_an_error_that_says_what_differs(clip: P
         ({"fps": None, "channels": "BGR"}, r"fps \(the video's own, not 30\), channels \(BGR, not RGB\)"),
         ({"mean": (0.4, 0.5, 0.5)}, r"mean \(0.4, not 0.5\)"),
         ({"protocol": "released"}, r"protocol \(released, not uniform\)"),
+        ({"interpolation": "bicubic"}, r"interpolation \(bicubic, not bilinear\)"),
     ):
         with pytest.raises(ValueError, match=message):
             run(**changes)
@@ -216,6 +217,14 @@ def test_half_a_file_and_other_models_are_errors(folder: Path, tmp_path: Path) -
     save_file({**tensors, "blocks.9.norm.bias": torch.zeros(3)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"1 tensors are unexpected \(.*blocks.9.norm.bias\)"):
         MotionformerForVideoClassification.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1000])
+    with pytest.raises(CheckpointError, match=r"not a readable safetensors file"):
+        MotionformerForVideoClassification.from_pretrained(tmp_path)
+    transformers.VideoMAEConfig().save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"another family \('videomae'\)"):
+        MotionformerForVideoClassification.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="no video was given"):
+        MotionformerVideoProcessor.from_pretrained(folder)([])
     with pytest.raises(ValueError, match="one head with classes"):
         make_model(num_classes={"verb": 2, "noun": 3}, labels=None).save_pretrained(tmp_path / "two", hf=True)
     assert not (tmp_path / "two").exists()

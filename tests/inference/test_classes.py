@@ -188,7 +188,7 @@ class TestReleased:
     def test_beside_a_checkpoint(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         model = make_model(num_classes=174, labels=None)
         model.config = replace(model.config, source="released")
-        monkeypatch.setattr("motionformer.inference.predictor.load_model", lambda source, **options: model)
+        monkeypatch.setattr("motionformer.export.run.load_model", lambda source, **options: model)
         checkpoint = tmp_path / "ssv2.pyth"
         checkpoint.touch()
         write_something(tmp_path / "something-something-v2-labels.json", 174)

@@ -172,6 +172,9 @@ class TestFeatures:
             SyncFeatures(net)(frames[:11], fps=25.0)
         with pytest.raises(EvaluationError, match="frames in memory have no time stamps"):
             SyncFeatures(net, resample="filter")(frames)
+        for wrong in (0.0, -1.0, float("nan")):
+            with pytest.raises(EvaluationError, match="must be a number of seconds above 0"):
+                SyncFeatures(net, seconds=wrong)
         with pytest.raises(EvaluationError, match="have segments of their own"):
             FeatureExtractor(net, segments=0.64)
         with pytest.raises(EvaluationError, match="this model has no features of 'frames'; a Synchformer has"):

@@ -341,6 +341,15 @@ class TestImageModels:
             alone = frames.eval()(picture[None].transpose(1, 2))
         torch.testing.assert_close(alone, expected[:, 0].mean(dim=0, keepdim=True), atol=1e-5, rtol=0)
 
+    def test_patches_that_do_not_divide_the_default_size(self, tmp_path: Path) -> None:
+        theirs = transformers.ViTModel(
+            transformers.ViTConfig(**SMALL, intermediate_size=96, image_size=36, patch_size=12)
+        )
+        ours, _ = from_image_weights(write(theirs, tmp_path), num_classes=2, frames=2, size=36)
+        assert (ours.config.patch, ours.config.input.height) == (12, 36)
+        with pytest.raises(ValueError, match=r"`height` \(224\) must be a multiple of 12"):
+            from_image_weights(tmp_path, num_classes=2, frames=2)
+
     def test_dinov3_in_a_video_model(self, tmp_path: Path) -> None:
         """Every frame of a still clip as the picture, with an attention of its own frame; in rectangles too."""
         theirs = IMAGE_MODELS["dinov3"]()

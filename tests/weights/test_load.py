@@ -1,6 +1,7 @@
 """Loading: released files, our own folders, other sizes, and everything that can be wrong with a file."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,11 @@ class TestOurs:
         assert {"config.json", "model.safetensors"} <= calls["files"]
 
 
+class _Shell:
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return (os.system, ("echo executed",))
+
+
 class _Evil:
     def __reduce__(self):  # type: ignore[no-untyped-def]
         return (print, ("executed",))
@@ -207,6 +213,11 @@ class TestWrongFiles:
             with pytest.raises(CheckpointError, match=r"pickled code or objects \(print\), which is not loaded"):
                 load_model(tmp_path / name)
         assert "executed" not in capsys.readouterr().out
+        torch.save({"x": _Shell()}, tmp_path / "blocked.pyth")  # of a module that PyTorch names in another sentence
+        with pytest.raises(
+            CheckpointError, match=r"pickled code or objects \((posix|nt)\.system\), which is not loaded"
+        ):
+            load_model(tmp_path / "blocked.pyth")
 
     def test_truncated(self, tmp_path: Path) -> None:
         whole = TINY.read_bytes()

@@ -104,6 +104,11 @@ class TestVisualHalf:
         with pytest.raises(ValueError, match=r"this model's readout is 'class'; .*load_model\('synchformer'\)"):
             create_model("divided-tiny").sync_features(torch.zeros(1, 1, 8, 3, 48, 48))
 
+    def test_segments_of_another_layout(self, file: Path) -> None:
+        for shape in ((1, 16, 3, 32, 32), (1, 1, 3, 16, 32, 32)):
+            with pytest.raises(ClipSizeError, match=r"segments of videos are \[b s t 3 H W\]; these are \[1,"):
+                load_model(file).sync_features(torch.zeros(shape))
+
     @pytest.mark.shared
     def test_equals_the_whole_recording(self, shared: Path, tmp_path: Path) -> None:
         recording = load_file(shared / "parity/protocol/synchformer_visual.safetensors")
@@ -137,8 +142,11 @@ class TestWhole:
             "holds no comparison": {name: value for name, value in state.items() if "feat_extractor" in name},
             "no audio half and no comparison": {k: v for k, v in state.items() if k.startswith("vfeat")},
             "not a Synchformer": {"weight": torch.zeros(1)},
-            r"no tensor 'comparison.blocks.0.attn.key": {
-                k: v for k, v in state.items() if "0.attn.query.bias" not in k
+            r"'transformer.blocks.0.attn.query.bias' is missing": {
+                k: v for k, v in state.items() if k != "transformer.blocks.0.attn.query.bias"
+            },
+            r"'ast.encoder.layer.0.attention.attention.value.weight' is missing": {
+                k: v for k, v in state.items() if not k.endswith("layer.0.attention.attention.value.weight")
             },
             r"'audio.norm.bias' is missing \(1 are": {
                 k: v for k, v in state.items() if k != "afeat_extractor.ast.layernorm.bias"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel, initialization
@@ -50,6 +51,21 @@ class MotionformerConfig(OfThisPackage, PreTrainedConfig):  # type: ignore[misc]
     def of(cls, config: ModelConfig) -> "MotionformerConfig":
         """The same model for transformers."""
         return cls(architecture=config.to_dict())
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
+        """As transformers does it, but the `config.json` of another family is an error.
+
+        Raises:
+            CheckpointError: it is of another family.
+        """
+        kind = config_dict.get("model_type", MODEL_TYPE)
+        if kind != MODEL_TYPE:
+            raise CheckpointError(
+                f"config.json is that of another family ({kind!r}): read it with `load_model`, if it is one that "
+                "this package knows, and give the model to `MotionformerForVideoClassification.wrap`."
+            )
+        return super().from_dict(config_dict, **options)
 
     def model_config(self) -> ModelConfig:
         """The model to build: its classes and their names are those that transformers was told.
@@ -178,9 +194,12 @@ class MotionformerForVideoClassification(OfThisPackage, PreTrainedModel):  # typ
                 classifier.
 
         Raises:
-            CheckpointError: weights of another model, or a part of one.
+            CheckpointError: weights of another model, a part of one, or a broken file.
         """
-        model, info = super().from_pretrained(*args, output_loading_info=True, **options)
+        try:
+            model, info = super().from_pretrained(*args, output_loading_info=True, **options)
+        except SafetensorError as error:
+            raise CheckpointError(f"{args[0]}: not a readable safetensors file ({error}).") from error
         for what in ("missing", "unexpected"):
             names = sorted(info[f"{what}_keys"])
             if names:

@@ -95,7 +95,7 @@ class MotionformerVideoProcessor(OfThisPackage, VideoProcessorMixin):  # type: i
 
         Raises:
             VideoError: a video that cannot be read.
-            ValueError: other frames than the model's, or other tensors than PyTorch's.
+            ValueError: no video, other frames than the model's, or other tensors than PyTorch's.
         """
         spec = _as_spec(self.input)
         if num_frames not in (None, spec.frames):
@@ -114,6 +114,8 @@ class MotionformerVideoProcessor(OfThisPackage, VideoProcessorMixin):  # type: i
             with open_input(video, spec, fps) as opened:
                 found = reader.read(opened.source)
             clips.append(torch.stack(list(reader.clips(found))).transpose(1, 2))
+        if not clips:
+            raise ValueError("no video was given.")
         pixels = torch.stack(clips)
         pixels = pixels[:, 0] if pixels.shape[1] == 1 else pixels
         return BatchFeature({"pixel_values": pixels, "sampling": _sampling(spec).repeat(len(clips), 1)})
@@ -129,8 +131,25 @@ def _as_spec(values: Mapping[str, Any]) -> InputSpec:
     return InputSpec(**plain)
 
 
-_CHOICES = {"sampling": ("stride", "segments"), "channels": ("RGB", "BGR"), "protocol": ("uniform", "released")}
-_COMPARED = ("frames", "height", "width", "sampling", "stride", "fps", "channels", "mean", "std", "protocol")
+_CHOICES = {
+    "sampling": ("stride", "segments"),
+    "channels": ("RGB", "BGR"),
+    "protocol": ("uniform", "released"),
+    "interpolation": ("bilinear", "bicubic"),
+}
+_COMPARED = (
+    "frames",
+    "height",
+    "width",
+    "sampling",
+    "stride",
+    "fps",
+    "channels",
+    "mean",
+    "std",
+    "protocol",
+    "interpolation",
+)
 """What changes the clip that a model sees; the number of views and crops does not."""
 
 

@@ -135,6 +135,8 @@ class FeatureExtractor:
             raise EvaluationError("`resample` and `seconds` are of features of 'frames', as a Synchformer gives them.")
         if resample not in (None, *get_args(Resample)):
             raise EvaluationError(f"`resample` ({resample!r}) must be one of {', '.join(get_args(Resample))}.")
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise EvaluationError(f"`seconds` ({seconds:g}) must be a number of seconds above 0.")
         if what == "class" and not prefix:
             raise EvaluationError("this model has no class token; use pooled or tokens.")
         if block != "last" and not (isinstance(block, int) and 0 <= block < depth):

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from motionformer.attention import SCHEMES
 from motionformer.attention.rotary import build_rotary
 from motionformer.deprecation import warn_deprecated
+from motionformer.errors import ClipSizeError
 from motionformer.models.adapter import AttentionAdapter, adapted_blocks, describe_adapters
 from motionformer.models.block import Block, DividedBlock
 from motionformer.models.config import ModelConfig
@@ -106,13 +107,11 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
         warn_deprecated("`Motionformer.features`", "`forward_features`, and `tokens.grid` for the grid")
         return self.forward_features(clip), self.tokens.grid(clip)
 
-    def sync_features(
-        self, segments: Float[Tensor, "b s t 3 H W"], batch_size: int | None = None
-    ) -> Float[Tensor, "b s f c"]:
+    def sync_features(self, segments: Tensor, batch_size: int | None = None) -> Float[Tensor, "b s f c"]:
         """Features of the segments of videos, laid out as audio-visual models take and give them.
 
         Args:
-            segments: normalised; of every video s segments of t frames.
+            segments: `[b s t 3 H W]`, normalised; of every video s segments of t frames.
             batch_size: segments per forward pass [default: all at once].
 
         Returns:
@@ -120,6 +119,7 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
 
         Raises:
             ValueError: the model has no readout of `frames`.
+            ClipSizeError: segments of another layout.
 
         Example:
             >>> model = create_model("divided-tiny", num_classes=0, readout="frames")
@@ -131,6 +131,8 @@ class Motionformer(nn.Module, PyTorchModelHubMixin, library_name="motionformer")
                 f"this model's readout is {self.config.readout!r}; sync features are of one of 'frames', as "
                 "load_model('synchformer') has."
             )
+        if segments.ndim != 6 or segments.shape[3] != 3:
+            raise ClipSizeError(f"segments of videos are [b s t 3 H W]; these are {list(segments.shape)}.")
         clips = segments.flatten(0, 1).transpose(1, 2)
         parts = [self(part) for part in clips.split(batch_size or max(1, len(clips)))]
         return torch.cat(parts).unflatten(0, segments.shape[:2])  # type: ignore[no-any-return]

@@ -56,11 +56,11 @@ def _load_without_code(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        found = re.search(r"Unsupported [\w ]+: (?:GLOBAL )?([\w.]+)", str(error))
+        found = re.search(r"Unsupported [\w ]+: (?:GLOBAL )?([\w.]+)|unsupported GLOBAL ([\w.]+)", str(error))
         if found:
             raise CheckpointError(
-                f"{path}: holds pickled code or objects ({found[1]}), which is not loaded: it could run anything. "
-                "Save the weights alone, as a dict of tensors or as safetensors."
+                f"{path}: holds pickled code or objects ({found[1] or found[2]}), which is not loaded: it could run "
+                "anything. Save the weights alone, as a dict of tensors or as safetensors."
             ) from error
         reason = re.search(r"WeightsUnpickler error: *(.*)", str(error))
         raise CheckpointError(f"{path}: not a checkpoint ({reason[1] if reason else _first_line(error)}).") from error

@@ -278,10 +278,7 @@ def _sampling(spec: InputSpec) -> str:
 
 # The families
 
-_VIT_NAMES: Names = (
-    (r"^embeddings\.cls_token$", "prefix"),
-    (r"^embeddings\.patch_embeddings\.projection\.", "tokens.proj."),
-    (r"^(encoder\.layer|layers)\.", "blocks."),
+VIT_LAYERS: Names = (
     (r"^layernorm\.", "norm."),
     (r"\.layernorm_before\.", ".norm1."),
     (r"\.layernorm_after\.", ".norm2."),
@@ -291,9 +288,16 @@ _VIT_NAMES: Names = (
     (r"^(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
     *((rf"\.attention\.{part[0]}_proj\.", f".attn.{part}.") for part in ("query", "key", "value")),
     (r"\.attention\.o_proj\.", ".attn.proj."),
+)
+"""Layers of blocks, in image and video models: as in the published files, then as transformers 5 writes them."""
+_VIT_NAMES: Names = (
+    (r"^embeddings\.cls_token$", "prefix"),
+    (r"^embeddings\.patch_embeddings\.projection\.", "tokens.proj."),
+    (r"^(encoder\.layer|layers)\.", "blocks."),
+    *VIT_LAYERS,
     (r"^classifier\.", "head.classifier."),
 )
-"""Names that most families share: those of the published files, then those that transformers 5 writes."""
+"""Names that most families share."""
 
 
 def _timesformer(settings: Settings, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ follows, so the video block needs none. Registers become prefix tokens.
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,14 @@ from motionformer.models.config import InputSpec, ModelConfig
 from motionformer.models.motionformer import Motionformer
 from motionformer.models.variants import adapt_config
 from motionformer.weights.checkpoint import Checkpoint, read_checkpoint
-from motionformer.weights.families import IMAGENET_MEAN, IMAGENET_STD, activation, merge_qkv, read_processor
+from motionformer.weights.families import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    VIT_LAYERS,
+    activation,
+    merge_qkv,
+    read_processor,
+)
 from motionformer.weights.fit import LoadReport, fit_tensors
 from motionformer.weights.load import find_weights
 
@@ -193,6 +201,7 @@ def _matching_config(
         by = "ImageNet statistics" if imagenet else "0.5"
         assumed = f"pixels are taken to be normalised by {by}"
         report.notes.append(assumed if processor is None else f"pixels are scaled as in {processor.name}")
+    side = InputSpec().height // kernel.shape[-1] * kernel.shape[-1]
     rotary: dict[str, Any] = {} if "pos_embed" in weights else {"rotary": "space", "positions": "time"}
     registers = weights.get("register_tokens")
     return ModelConfig(
@@ -206,7 +215,9 @@ def _matching_config(
         activation=activation(settings) if "model_type" in settings else "gelu",
         qkv_bias="blocks.0.attn.qkv.bias" in weights,
         hidden_head=False,
-        input=InputSpec(mean=mean or (processor or spec).mean, std=std or (processor or spec).std),
+        input=replace(
+            spec, height=side, width=side, mean=mean or (processor or spec).mean, std=std or (processor or spec).std
+        ),
         source=report.source,
         **rotary,
     )
@@ -343,15 +354,7 @@ _PATTERNS = (
     (r"^embeddings\.patch_embeddings\.(?=weight|bias)", "patch_embed.proj."),
     (r"^(embeddings\.register_tokens|reg_token)$", "register_tokens"),
     (r"^(encoder\.layer|layers|(model\.)?layer)\.", "blocks."),
-    (r"^layernorm\.", "norm."),
-    (r"\.layernorm_before\.", ".norm1."),
-    (r"\.layernorm_after\.", ".norm2."),
-    (r"\.attention\.attention\.", ".attn."),
-    (r"\.attention\.output\.dense\.", ".attn.proj."),
-    (r"\.intermediate\.dense\.", ".mlp.fc1."),
-    (r"^(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
-    *((rf"\.attention\.{part[0]}_proj\.", f".attn.{part}.") for part in ("query", "key", "value")),
-    (r"\.attention\.o_proj\.", ".attn.proj."),
+    *VIT_LAYERS,
     (r"\.mlp\.up_proj\.(?=weight|bias)", ".mlp.fc1."),
     (r"\.mlp\.down_proj\.(?=weight|bias)", ".mlp.fc2."),
     (r"\.layer_scale([12])\.lambda1", r".ls\1.gamma"),

@@ -230,13 +230,17 @@ def _convert_comparison(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _join_projections(tensors: Mapping[str, Tensor], inside: str) -> dict[str, Tensor]:
-    """Query, key and value of a layer as one projection; where one of them is missing, the others keep their names."""
+    """Query, key and value of a layer as one projection."""
     joined = dict(tensors)
     for name in tensors:
-        stem, found, leaf = name.partition(f".{inside}query.")
-        three = [f"{stem}.{inside}{which}.{leaf}" for which in ("query", "key", "value")]
-        if found and all(one in joined for one in three):
-            joined[f"{stem}.attn.qkv.{leaf}"] = torch.cat([joined.pop(one) for one in three])
+        found = re.fullmatch(rf"(.+)\.{re.escape(inside)}(?:query|key|value)\.(weight|bias)", name)
+        if found is None or name not in joined:
+            continue
+        three = [f"{found[1]}.{inside}{which}.{found[2]}" for which in ("query", "key", "value")]
+        missing = [one for one in three if one not in joined]
+        if missing:
+            raise CheckpointError(f"tensor {missing[0]!r} is missing.")
+        joined[f"{found[1]}.attn.qkv.{found[2]}"] = torch.cat([joined.pop(one) for one in three])
     return joined
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from motionformer.cli import app
 from motionformer.data.motion import MotionBenchmark
-from motionformer.errors import CheckpointError, RecipeError
+from motionformer.errors import RecipeError, UnknownModelError
 from motionformer.experiments.davis import Sequence, find_sequences
 from motionformer.experiments.davis import evaluate as davis_evaluate
 from motionformer.experiments.tables import EXPERIMENTS, Request
@@ -131,7 +131,7 @@ def test_a6_compares_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found["J&F"]["motionformer-tiny, random weights, 128 px"] > copied
     with pytest.raises(RecipeError, match="no row has 'xyz'"):
         run("a6", tmp_path, rows="xyz")
-    with pytest.raises(CheckpointError, match=r"nowhere\.safetensors"):
+    with pytest.raises(UnknownModelError, match=r"nowhere\.safetensors"):
         run("a6", tmp_path, f"weights={tmp_path}/nowhere.safetensors")
 
 
