@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from motionformer.data.record import Record
+from motionformer.data.record import Annotations, Record
 from motionformer.finetuning.split import stratified_folds
 from motionformer.models.config import InputSpec, ModelConfig
-from motionformer.probing.heads import LearntHeads, LinearHeads, Setting
-from motionformer.probing.selection import CurvePoint, extrapolate
+from motionformer.probing.cache import FeatureCache
+from motionformer.probing.heads import KINDS, LearntHeads, LinearHeads, Setting
+from motionformer.probing.selection import Clips, CurvePoint, add_curve, extrapolate, try_kind
 
 
 @pytest.mark.parametrize("shape", [(40, 12), (20, 60)])
@@ -106,3 +107,19 @@ def test_a_head_learns_from_its_clips_and_no_others() -> None:
     again = LearntHeads(other.half(), labels, model, epochs=30, seed=0)
     one, two = (s.logits(included[1:], [Setting(0.05, 1e-2)])[0, 0, :24] for s in (solver, again))
     torch.testing.assert_close(one, two)
+
+
+def test_cross_validation_of_noise_is_chance() -> None:
+    """Every training clip can be learnt by heart; in the fold that holds it out nothing is known about it."""
+    n = 90
+    features = object.__new__(FeatureCache)
+    features.pooled = lambda kind, clips: torch.randn(n, 200, generator=torch.Generator().manual_seed(1))  # type: ignore[method-assign]
+    labels = torch.randint(2, (n,), generator=torch.Generator().manual_seed(2))
+    records = tuple(Record(Path(f"{i}.mp4"), label=int(label)) for i, label in enumerate(labels))
+    every = Annotations(records, ("a", "b"), "noise")
+    folds = torch.arange(n) % 3
+    data = Clips(every, ("a", "b"), list(range(n)), [], labels, labels[:0], folds, ())
+    tried = add_curve(try_kind(KINDS["linear"], features, data, 0), features, data, 0)
+    assert 0.3 < tried.correct / n < 0.7
+    assert [point.clips for point in tried.curve] == [1, 2, 5, 10, 20, 30]
+    assert all(0.3 < point.accuracy < 0.7 for point in tried.curve)

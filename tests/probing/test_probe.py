@@ -62,7 +62,9 @@ def test_the_report_tells_everything_in_one_file(probed: ProbeResult) -> None:
     assert best == report["cross_validation"]["correct"]
     for head in report["heads"]:
         has_curve = head["head"] in ("linear", report["chosen"])
-        assert [point["clips"] for point in head["curve"]][:3] == ([1.0, 2.0, 5.0] if has_curve else [pytest.approx(20 / 3)])
+        assert [point["clips"] for point in head["curve"]][:3] == (
+            [1.0, 2.0, 5.0] if has_curve else [pytest.approx(20 / 3)]
+        )
         assert max(one["correct"] for one in head["sweep"]) == head["cross_validation"]["correct"]
     assert sum(map(sum, report["confusion"])) == report["test"]["videos"]
     page = (probed.folder / "report.html").read_text()
