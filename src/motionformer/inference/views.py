@@ -254,10 +254,11 @@ _SHOWN = 10
 _ADDED_LATER = {
     "scoring": "softmax",
     "readout": "class",
+    "readout_depth": 0,
+    "readout_positions": False,
     "activation": "gelu",
     "norm_eps": 1e-6,
     "rotary": "none",
-    "readout_depth": 0,
 }
 """What every model was before there was a choice: results that were written then stay valid."""
 
