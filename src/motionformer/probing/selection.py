@@ -156,7 +156,7 @@ def add_curve(tried: Tried, features: FeatureCache, data: Clips, seed: int) -> T
 
 
 def extrapolate(points: Sequence[CurvePoint], factors: Sequence[float] = (2.0, 4.0)) -> dict[str, float] | None:
-    """What more clips would bring, if errors go on to fall as a power of their number.
+    """What more clips would bring, if errors keep falling as a power of their number.
 
     The power is fitted to the curve from 2 clips per class on; the last point, all clips, is what is extended.
 
