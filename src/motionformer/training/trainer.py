@@ -37,7 +37,6 @@ _IGNORED_WARNINGS = (
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",  # inside Lightning
     r".*lr_scheduler\.step\(\)` before `optimizer\.step\(\)`.*",  # a step that the fp16 scaler skipped
     r".*recommended to use `self\.log\(.*sync_dist=True\)`.*",  # torchmetrics has reduced over processes already
-    r".*`srun` command is available on your system but is not used.*",  # a cluster's machine; distributed.py looks
     r".*WeightAveraging callback with a model that overrides the configure_model.*",  # ours shards with fsdp only
 )
 
