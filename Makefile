@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: help install demo test slow coverage check format benchmark figures notebook docs clean
+.PHONY: help install demo test slow cluster coverage check format benchmark figures notebook docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -26,6 +26,9 @@ test: $(READY)  ## run every test (minutes, 2 cores)
 
 slow: $(READY)  ## run the tests that take a minute or more each
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m slow
+
+cluster: $(READY)  ## run the tests on a SLURM of two nodes, which is installed and started here (Linux, root; minutes)
+	$(BIN)/python -m pytest -m cluster -rs tests/cluster
 
 coverage: $(READY)  ## run every test and measure which lines ran; an error below 90 %
 	mkdir -p build/coverage

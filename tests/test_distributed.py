@@ -60,9 +60,14 @@ def test_srun_also_in_an_interactive_allocation(job: str, monkeypatch: pytest.Mo
     assert not is_rank_zero()
 
 
-def test_a_batch_script_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_script_without_srun_is_one_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     set_all(monkeypatch, SLURM_NTASKS=4, SLURM_PROCID=0, SLURM_JOB_ID=12, SLURM_JOB_NAME="train")
     assert Launcher.find() is None
+    with process_group() as rank:
+        assert rank == Rank(0, 1)
+    assert "this SLURM job has 4 tasks" in caplog.text
 
 
 def test_nodes_with_different_numbers_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:

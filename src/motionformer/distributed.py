@@ -4,6 +4,7 @@ torchrun, srun or Lightning start the processes; where none did, one process doe
 here, and joins them before it does anything else, so that a rank that fails can tell the others (`monitor.py`).
 """
 
+import logging
 import os
 import re
 import socket
@@ -20,6 +21,7 @@ from uuid import uuid4
 from motionformer.errors import LaunchError, MotionformerError, OutputError
 from motionformer.stopping import is_stop_requested
 
+log = logging.getLogger("motionformer")
 T = TypeVar("T")
 _SECONDS_TO_JOIN = 180
 """From the first process of a job to the last: imports from a network file system take their time."""
@@ -219,6 +221,12 @@ def process_group(*, of_lightning: bool = False) -> Iterator[Rank]:
     launcher = Launcher.find()
     is_here = launcher is not None and launcher.world_size > 1 and (of_lightning or launcher.name != "Lightning")
     if not is_here or rank_and_size():
+        if launcher is None and int(os.environ.get("SLURM_NTASKS", "1")) > 1:
+            log.warning(
+                "this SLURM job has %s tasks, and srun did not start this process: it works alone. Put srun before the"
+                " command.",
+                os.environ["SLURM_NTASKS"],
+            )
         yield current_rank()
         return
     assert launcher is not None

@@ -28,6 +28,7 @@ from motionformer.training.recipe import EnginePart, Recipe
 from motionformer.training.run_folder import Checkpoint, RunFolder
 
 _IGNORED_WARNINGS = (
+    r".*`srun` command is available on your system but is not used.*",  # torchrun, or one process: `process_group`
     r".*does not have many workers.*",  # the recipe has the number; on small machines 0 is fastest
     r".*smaller than the logging interval.*",  # we log by ourselves
     r".*ended before the epoch ended and your dataloader is not resumable.*",  # ours is: datamodule.py
@@ -36,7 +37,6 @@ _IGNORED_WARNINGS = (
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",  # inside Lightning
     r".*lr_scheduler\.step\(\)` before `optimizer\.step\(\)`.*",  # a step that the fp16 scaler skipped
     r".*recommended to use `self\.log\(.*sync_dist=True\)`.*",  # torchmetrics has reduced over processes already
-    r".*`srun` command is available on your system but is not used.*",  # a cluster's machine; distributed.py looks
     r".*WeightAveraging callback with a model that overrides the configure_model.*",  # ours shards with fsdp only
 )
 
