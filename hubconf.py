@@ -13,7 +13,7 @@ from operator import attrgetter as _attrgetter
 from pathlib import Path as _Path
 from typing import Any as _Any
 
-dependencies = ["torch", "einops", "jaxtyping", "huggingface_hub", "safetensors", "filelock", "rich", "yaml"]
+dependencies = ["torch", "einops", "jaxtyping", "huggingface_hub", "safetensors", "filelock", "numpy", "rich", "yaml"]
 
 sys.path.insert(0, str(_Path(__file__).parent / "src"))  # torch.hub fetches the repository; it does not install it
 

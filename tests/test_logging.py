@@ -25,8 +25,13 @@ def test_quiet_shows_errors_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "error: no video could be read\n"
 
 
+def as_rank_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "29500")):
+        monkeypatch.setenv(name, value)
+
+
 def test_other_ranks_show_warnings_only(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
+    as_rank_one(monkeypatch)
     with show_messages(logging.INFO):
         logger.info("resumes")
         logger.warning("damaged")
@@ -49,5 +54,5 @@ def test_a_bar_is_on_stderr_of_a_terminal_of_rank_zero(
     terminal = Console(stderr=True, force_terminal=True, width=120, _environ={"TERM": "xterm"})
     monkeypatch.setattr("motionformer.logging.console", terminal)
     assert shown in draw()
-    monkeypatch.setenv("RANK", "1")
+    as_rank_one(monkeypatch)
     assert draw() == ""

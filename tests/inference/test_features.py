@@ -112,7 +112,8 @@ def test_refuses_nonsense(model: Motionformer, tmp_path: Path) -> None:
         with pytest.raises(EvaluationError, match=message):
             FeatureExtractor(model, **options)
     with pytest.raises(EvaluationError, match="no class token"):
-        FeatureExtractor(make_model(num_prefix_tokens=0))
+        FeatureExtractor(make_model(num_prefix_tokens=0), what="class")
+    assert FeatureExtractor(make_model(num_prefix_tokens=0)).what == "pooled"
     with pytest.raises(EvaluationError, match=r"the mask is \(2, 2, 2\); the clips have \(2, 2, 3\)"):
         FeatureExtractor(model).encode(CLIPS, torch.ones(3, 2, 2, 2, dtype=torch.bool))
     same = [Input(Path("x/a.mp4"), "a.mp4"), Input(Path("y/a.mp4"), "a.mp4")]

@@ -246,7 +246,7 @@ for key, value in wrong.items():
         assert "`kernel.kind` must be one of exact, norm_st, orthoformer, nystrom, performer; not 'linear'." in out
         assert "`positions` must be one of separate, joint" in out
         assert "`time` must be one of attention, average" in out
-        assert "`readout` must be one of class, concat, motion, paths, frames, mean, attentive; not 'last'." in out
+        assert "`readout` must be one of class, concat, motion, paths, cross, trajectory, frames, mean, atten" in out
         assert "`rotary` must be one of none, space, space_time; not 'time'." in out
 
     def test_unknown_models_get_a_hint(self) -> None:

@@ -1,6 +1,7 @@
 """A few made videos and a random image model, probed once for all tests."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,21 @@ from safetensors.torch import save_file
 from motionformer.data.motion import write_videos
 from motionformer.probing import ProbeResult, probe
 from tests.weights.test_image import timm_weights
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_steps() -> Iterator[None]:
+    """Enough for heads on some dozens of clips."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("motionformer.probing.heads._STEPS", 30)
+        patch.setattr("motionformer.probing.selection._DRAWS", 1)
+        yield
+
+
+@pytest.fixture
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than everything else."""
+    monkeypatch.setattr("motionformer.probing.run.write_report", lambda *of_report: None)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from motionformer import FeatureExtractor, Predictor, evaluate, load_model, trac
 from motionformer.cli import app
 from motionformer.errors import AnnotationError, OutputError, RecipeError, TraceError
 from motionformer.export import export_model
-from motionformer.probing import ProbeResult, cache, probe
+from motionformer.probing import ProbeResult, cache, heads, probe
 from motionformer.runs import write_atomically
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -48,7 +49,7 @@ def test_the_model_is_an_ordinary_one(probed: ProbeResult, clips: Path, tmp_path
     features = FeatureExtractor(model)(video).values
     assert features.shape == (1, 64)
     assert trace(model, video, what="gradcam", layer=0).label in ("left", "right")
-    assert export_model(model, tmp_path / "model.pt2", batch_sizes=(1, 2)).path.is_file()
+    assert export_model(model, tmp_path / "model.pt2", batch_sizes=(2,)).path.is_file()
     with pytest.raises(TraceError, match="never looks into another frame"):
         trace(model, video, point=(5.0, 5.0))
 
@@ -60,7 +61,10 @@ def test_the_report_tells_everything_in_one_file(probed: ProbeResult) -> None:
     best = max(head["cross_validation"]["correct"] for head in report["heads"])
     assert best == report["cross_validation"]["correct"]
     for head in report["heads"]:
-        assert [point["clips"] for point in head["curve"]][:3] == [1.0, 2.0, 5.0]
+        has_curve = head["head"] in ("linear", report["chosen"])
+        assert [point["clips"] for point in head["curve"]][:3] == (
+            [1.0, 2.0, 5.0] if has_curve else [pytest.approx(20 / 3)]
+        )
         assert max(one["correct"] for one in head["sweep"]) == head["cross_validation"]["correct"]
     assert sum(map(sum, report["confusion"])) == report["test"]["videos"]
     page = (probed.folder / "report.html").read_text()
@@ -71,6 +75,7 @@ def test_the_report_tells_everything_in_one_file(probed: ProbeResult) -> None:
     assert ("It is an extrapolation" if more else "it is not extended") in page
 
 
+@pytest.mark.usefixtures("no_page")
 def test_the_second_run_computes_no_features_and_says_the_same(
     probed: ProbeResult, clips: Path, backbone: Path, tmp_path: Path
 ) -> None:
@@ -99,6 +104,7 @@ def test_another_backbone_and_other_clips_get_features_of_their_own(
     assert json.loads(as_json.stdout)["features"]["computed"] == 0
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_video_model_is_a_backbone_too(clips: Path, tmp_path: Path) -> None:
     """The shipped model was trained on discs like these: on its frozen features they are told apart."""
     made = probe(clips, "motion-tiny", tmp_path / "out", cache=tmp_path / "cache", heads=["linear"], quiet=True)
@@ -109,6 +115,7 @@ def test_a_video_model_is_a_backbone_too(clips: Path, tmp_path: Path) -> None:
     assert len(known.train) > 20  # its own training clips and ours
 
 
+@pytest.mark.usefixtures("no_page")
 def test_copies_and_near_copies_are_found(clips: Path, backbone: Path, tmp_path: Path) -> None:
     """A copy stays on its original's side; the same frames in another file are near-duplicates, and named."""
     from motionformer.data import open_dataset
@@ -138,6 +145,7 @@ def test_copies_and_near_copies_are_found(clips: Path, backbone: Path, tmp_path:
     assert pairs[0]["cosine"] > 0.999
 
 
+@pytest.mark.usefixtures("no_page")
 class TestGroups:
     """A person is on one side of every split."""
 
@@ -211,6 +219,7 @@ class TestWrongInput:
             probe(clips, backbone, tmp_path / "out", heads=["deep"])
 
 
+@pytest.mark.usefixtures("no_page")
 class TestCache:
     def test_a_full_disk_and_a_kill_lose_nothing(
         self, clips: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -276,3 +285,23 @@ class TestCache:
         assert len(list((tmp_path / "c").glob("*/about.json"))) == 1  # the older set made room
         with pytest.raises(OutputError, match=r"take 0\.0 MB, the budget is"):
             run(4, 1000)
+
+
+@pytest.mark.usefixtures("no_page")
+@pytest.mark.parametrize("head", ["attentive-positions", "trajectory"])
+def test_heads_that_learn_become_models_too(
+    head: str, probed: ProbeResult, clips: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = heads.KINDS[head]
+    monkeypatch.setitem(heads.KINDS, head, replace(kind, settings=kind.settings[-1:], epochs=4))
+    made = probe(clips, backbone, tmp_path / "out", heads=[head], cache=probed.folder.parent / "cache", **SMALL)
+    assert made.report["features"]["computed"] == 0
+    results = evaluate(str(made.model), str(made.folder / "val.csv"), show_progress=False)
+    scores, labels = results.averaged("class"), results.labels["class"]
+    assert int((scores.argmax(axis=1) == labels).sum()) == made.report["test"]["correct"]
+    found = {path: float(row.max()) for path, row in zip(results.paths, scores, strict=True)}
+    assert {one["path"]: found[one["path"]] for one in made.report["wrong"]} == pytest.approx(
+        {one["path"]: one["score"] for one in made.report["wrong"]}, abs=1e-2
+    )
+    with pytest.raises(RecipeError, match="reads all tokens, and those of 24 clips do not fit"):
+        probe(clips, backbone, tmp_path / "out", heads=[head], cache=tmp_path, cache_size=100_000, **SMALL)

@@ -104,6 +104,10 @@ class TestReleased:
         larger, report = load_model_with_report(tmp_path / "x.pyth", frames=12, size=64)
         assert larger.positions.table.shape == (6 * 4 * 4, 48)
         assert "positions.table" in report.resized
+        wrapped["other.weight"] = torch.zeros(2)
+        torch.save({"state_dict": wrapped, "cfg": released["cfg"]}, tmp_path / "y.pyth")
+        with pytest.raises(CheckpointError, match=r"other\.weight"):
+            load_model(tmp_path / "y.pyth")
 
 
 class TestOtherSizes:

@@ -195,7 +195,7 @@ class TimesformerAttention(DividedAttention):
     """Divided attention as in TimeSformer: prefix tokens rest along time, and see one frame at a time over space.
 
     Along time, patch tokens attend to the patch tokens at their position only. Over space, every frame has its own copy
-    of the prefix tokens, which attends inside the frame; the mean of the copies goes on. (In `DividedAttention` prefix
+    of the prefix tokens, which attends inside the frame; their mean is the output. (In `DividedAttention` prefix
     tokens attend to the whole clip in one softmax, and patch tokens to them, along both.)
 
     Args:

@@ -261,7 +261,7 @@ def consume(groups: Iterable[list[_Read]], keep: Callable[[list[_Read]], None], 
     """
     try:
         for group in groups:
-            if is_stop_requested():  # those that were read ahead are read again by whoever resumes
+            if is_stop_requested():  # those that were read ahead are read again when the job resumes
                 break
             keep(group)
     except (RuntimeError, ConnectionError, EOFError) as error:

@@ -251,7 +251,15 @@ def _evaluation_split(path: Path, kind: Kind) -> str | None:
 
 _UNKNOWN = "unknown: the model does not carry a list of its training files"
 _SHOWN = 10
-_ADDED_LATER = {"scoring": "softmax", "readout": "class", "activation": "gelu", "norm_eps": 1e-6}
+_ADDED_LATER = {
+    "scoring": "softmax",
+    "readout": "class",
+    "readout_depth": 0,
+    "readout_positions": False,
+    "activation": "gelu",
+    "norm_eps": 1e-6,
+    "rotary": "none",
+}
 """What every model was before there was a choice: results that were written then stay valid."""
 
 _NAMED_BEFORE = {"kernel": "attend"}

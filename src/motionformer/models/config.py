@@ -15,7 +15,7 @@ from motionformer.video.spec import SamplingProtocol as SamplingProtocol
 PositionKind = Literal["separate", "joint", "sine", "time", "none"]
 RotaryKind = Literal["none", "space", "space_time"]
 ActivationKind = Literal["tanh", "gelu", "relu"]
-ReadoutKind = Literal["class", "concat", "motion", "paths", "frames", "mean", "attentive"]
+ReadoutKind = Literal["class", "concat", "motion", "paths", "cross", "trajectory", "frames", "mean", "attentive"]
 ScoringKind = Literal["softmax", "sigmoid"]
 MLPActivation = Literal["gelu", "gelu_tanh"]
 RENAMED = {"attend": "kernel"}
@@ -116,8 +116,10 @@ class ModelConfig:
             (`ConcatReadout`), with the class token the moments of motion (`MotionReadout`), with both the displacements
             along attention paths (`PathReadout`); a vector per token frame, for features without classes
             (`FrameReadout`); the mean of the patch tokens, with the last norm behind it (`MeanReadout`); or what a
-            learnt query attends to (`AttentiveReadout`).
-        readout_depth: blocks in front of the learnt query of an attentive readout.
+            learnt query attends to (`AttentiveReadout`, and `CrossReadout`, its cheap sister for frozen tokens); or
+            motion after trajectory attention on the tokens (`TrajectoryReadout`).
+        readout_depth: blocks in front of the learnt query of an attentive readout; blocks of `cross` and `trajectory`.
+        readout_positions: whether a `cross` readout has learnt positions of frames.
         hidden_head: whether there is a hidden layer before the classifier.
         head_activation: its activation.
         scoring: what the logits mean: one class of all (`softmax`), or each class by itself (`sigmoid`).
@@ -168,6 +170,7 @@ class ModelConfig:
     num_classes: int | dict[str, int] = 400
     readout: ReadoutKind = "class"
     readout_depth: int = 0
+    readout_positions: bool = False
     hidden_head: bool = True
     head_activation: ActivationKind = "tanh"
     scoring: ScoringKind = "softmax"

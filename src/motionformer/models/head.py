@@ -11,10 +11,10 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from motionformer.attention import SCHEMES, JointAttention
-from motionformer.models.block import Block
+from motionformer.attention import SCHEMES, JointAttention, TrajectoryAttention
+from motionformer.models.block import EPS, MLP, Block
 from motionformer.models.config import ActivationKind, ModelConfig, ReadoutKind
-from motionformer.models.tokens import Grid
+from motionformer.models.tokens import Grid, SeparatePositions
 
 _ACTIVATIONS: dict[ActivationKind, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "relu": nn.ReLU}
 _GAIN = 10.0
@@ -208,11 +208,123 @@ class AttentiveReadout(Readout):
         return len(self.blocks) * _block_macs(n, c, 4.0) + cross
 
 
+class CrossReadout(ClassReadout):
+    """One learnt query that reads the patch tokens in some blocks of cross-attention, each followed by an MLP.
+
+    Keys and values are linear in the tokens, so that a query is taken to the tokens, not the tokens to it: a block
+    costs two products with the tokens for each head, a hundredth of projecting them all.
+
+    Args:
+        num_prefix_tokens, per_frame: as in `ClassReadout`.
+        dim: width of the tokens.
+        num_heads: of the attention.
+        frames: of a clip, where frames have learnt positions; 0 for none.
+        blocks: how often the query reads.
+    """
+
+    def __init__(
+        self, num_prefix_tokens: int, per_frame: bool, dim: int, num_heads: int, frames: int = 0, blocks: int = 1
+    ) -> None:
+        super().__init__(num_prefix_tokens, per_frame)
+        self.query = nn.Parameter(torch.zeros(dim))
+        self.time = nn.Parameter(torch.zeros(frames, dim)) if frames else None
+        self.blocks = nn.ModuleList(_CrossBlock(dim, num_heads) for _ in range(blocks))
+        self.norm = nn.LayerNorm(dim, eps=EPS)
+        nn.init.trunc_normal_(self.query, std=0.02)
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        frames = config.grid[0] if config.readout_positions else 0
+        per_frame, blocks = SCHEMES[config.attention].prefix_per_frame, max(1, config.readout_depth)
+        return cls(config.num_prefix_tokens, per_frame, config.dim, config.num_heads, frames, blocks)
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        patches = tokens[:, self.num_prefix_tokens :]
+        if self.time is not None:
+            patches = patches + self.time.repeat_interleave(grid[1] * grid[2], dim=0)
+        x = self.query.expand(len(tokens), -1)
+        for block in self.blocks:
+            x = block(x, patches)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def macs(self, config: ModelConfig) -> float:
+        f, rows, columns = config.grid
+        c, h = config.dim, config.num_heads
+        return len(self.blocks) * (2.0 * f * rows * columns * c * h + 12 * c * c)
+
+
+class _CrossBlock(nn.Module):
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        width = dim // num_heads
+        self.norm1, self.norm2 = nn.LayerNorm(dim, eps=EPS), nn.LayerNorm(dim, eps=EPS)
+        self.to_query, self.proj = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.keys, self.values = (nn.Parameter(torch.empty(num_heads, width, dim)) for _ in range(2))
+        self.mlp = MLP(dim, 4 * dim)
+        for weight in (self.keys, self.values):
+            nn.init.trunc_normal_(weight, std=0.02)
+
+    def forward(self, x: Float[Tensor, "b c"], patches: Float[Tensor, "b s c"]) -> Float[Tensor, "b c"]:
+        h, width = self.keys.shape[:2]
+        query = self.to_query(self.norm1(x)).unflatten(1, (h, width))
+        asked = torch.einsum("bhd,hdc->bhc", query, self.keys) * width**-0.5
+        pooled = (asked @ patches.transpose(1, 2)).softmax(dim=-1) @ patches
+        x = x + self.proj(torch.einsum("bhc,hdc->bhd", pooled, self.values).flatten(1))
+        return x + self.mlp(self.norm2(x)[:, None])[:, 0]  # type: ignore[no-any-return]
+
+
+class TrajectoryReadout(ClassReadout):
+    """Blocks of trajectory attention on the patch tokens, at a smaller width; then what `MotionReadout` sees of them.
+
+    Args:
+        num_prefix_tokens, per_frame: as in `ClassReadout`.
+        dim: width of the tokens.
+        grid: frames, rows and columns of learnt positions.
+        blocks: of trajectory attention.
+        inner: their width.
+    """
+
+    def __init__(
+        self, num_prefix_tokens: int, per_frame: bool, dim: int, grid: Grid, blocks: int = 1, inner: int = 96
+    ) -> None:
+        super().__init__(num_prefix_tokens, per_frame)
+        self.inner = inner
+        self.narrow = nn.Linear(dim, inner)
+        self.positions = SeparatePositions(inner, grid, 0)
+        layers = (TrajectoryAttention(inner, 4, num_prefix_tokens=0) for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(inner, layer) for layer in layers)
+        self.norm = nn.LayerNorm(inner, eps=EPS)
+        nn.init.trunc_normal_(self.positions.space, std=0.02)
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Readout:
+        per_frame, blocks = SCHEMES[config.attention].prefix_per_frame, max(1, config.readout_depth)
+        return cls(config.num_prefix_tokens, per_frame, config.dim, config.grid, blocks)
+
+    def width(self, dim: int, grid: Grid) -> int:
+        return dim + 3 * self.inner
+
+    def forward(self, tokens: Float[Tensor, "b n c"], grid: Grid) -> Float[Tensor, "b _"]:
+        x = self.narrow(tokens[:, self.num_prefix_tokens :]) + self.positions(grid)
+        for block in self.blocks:
+            x = block(x, grid[0])
+        return torch.cat((super().forward(tokens, grid), MotionReadout(0)(self.norm(x), grid)), dim=1)
+
+    def macs(self, config: ModelConfig) -> float:
+        f, rows, columns = config.grid
+        n, c = f * rows * columns, self.inner
+        layers: list[Any] = [block.attn for block in self.blocks]
+        inside = sum(float(layer.macs(f, rows * columns, 0)) for layer in layers)
+        return n * config.dim * c + inside + len(layers) * 8.0 * n * c * c
+
+
 READOUTS: dict[ReadoutKind, type[Readout]] = {
     "class": ClassReadout,
     "concat": ConcatReadout,
     "motion": MotionReadout,
     "paths": PathReadout,
+    "cross": CrossReadout,
+    "trajectory": TrajectoryReadout,
     "frames": FrameReadout,
     "mean": MeanReadout,
     "attentive": AttentiveReadout,

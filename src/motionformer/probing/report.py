@@ -174,7 +174,7 @@ def _draw_curve(report: dict[str, Any]) -> "Figure":
 
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    for head in report["heads"]:
+    for head in [head for head in report["heads"] if len(head["curve"]) > 1 or head["head"] == report["chosen"]]:
         sizes = [point["clips"] for point in head["curve"]]
         is_chosen = head["head"] == report["chosen"]
         values = [100 * point["accuracy"] for point in head["curve"]]

@@ -27,10 +27,10 @@ from motionformer.inference.scorer import Precision
 from motionformer.inference.views import FileVideos
 from motionformer.models import Motionformer
 from motionformer.models.training_data import TrainingData, VideoSet
-from motionformer.probing.cache import FeatureCache
+from motionformer.probing.cache import FeatureCache, show_bytes
 from motionformer.probing.heads import KINDS, HeadKind
 from motionformer.probing.report import summarise, write_report
-from motionformer.probing.selection import Clips, Tried, try_kind
+from motionformer.probing.selection import Clips, Tried, add_curve, try_kind
 from motionformer.runs import lock_folder
 from motionformer.weights.checkpoint import read_checkpoint
 from motionformer.weights.download import cache_folder
@@ -138,13 +138,17 @@ def probe(
             batch_size=batch_size,
             name=short_name(backbone),
         )
+        _check_tokens(kinds, features)
         costs.start("features")
         features.fill(num_workers, show_progress=not quiet)
         costs.start("heads")
         data = Clips.of(every, len(train), list(features.failures), num_folds, seed)
         tried = {kind.name: try_kind(kind, features, data, seed) for kind in kinds}
         chosen = max(tried.values(), key=lambda one: (one.correct, -one.parameters))
-        model, scores = _finish(chosen, frozen, features, data)
+        for name in {next(iter(tried)), chosen.kind.name}:  # the simplest one beside it, to compare with
+            tried[name] = add_curve(tried[name], features, data, seed)
+        chosen = tried[chosen.kind.name]
+        model, scores = _finish(chosen, frozen, features, data, seed)
         model.save_pretrained(folder / "model")
         costs.start("report")
         notes = (*train.notes, *val.notes, *note_shared_files(train, val), *data.notes)
@@ -172,6 +176,8 @@ def open_backbone(
         loaded = load_model(name, num_classes=0, frames=frames, size=size, protocol="uniform")
         config = replace(loaded.config, hidden_head=False, readout="class", source=str(name), drop_path=0.0)
         state = {key: value for key, value in loaded.state_dict().items() if not key.startswith(("head.", "readout."))}
+        if loaded.readout.has_norm:
+            state |= {f"norm.{key}": value for key, value in loaded.readout.get_submodule("norm").state_dict().items()}
         known = loaded.training_data
     else:
         patch = read_image_weights(checkpoint.path)[0]["patch_embed.proj.weight"].shape[-1]
@@ -192,20 +198,26 @@ def open_backbone(
     return model.eval().requires_grad_(False)
 
 
-def _finish(chosen: Tried, frozen: Motionformer, features: FeatureCache, data: Clips) -> tuple[Motionformer, Tensor]:
+def _finish(
+    chosen: Tried, frozen: Motionformer, features: FeatureCache, data: Clips, seed: int
+) -> tuple[Motionformer, Tensor]:
     """The backbone with the chosen head, trained on all training clips, and its scores of the held-out ones."""
-    solver = chosen.kind.solver(features, data.train, data.train_labels, len(data.class_names), 0)
-    weight, bias = solver.layer(chosen.best)
-    scores = (features.pooled(chosen.kind.readout, data.test) @ weight.T + bias).softmax(dim=-1)
-    names = data.class_names
-    config = replace(frozen.config, readout=chosen.kind.readout, num_classes=len(names), labels=names)
-    model = Motionformer(config)
-    model.load_state_dict({**frozen.state_dict(), "head.classifier.weight": weight, "head.classifier.bias": bias})
+    kind = chosen.kind
+    model = Motionformer(kind.config(frozen.config, data.class_names)).eval()
+    state = kind.solver(features, data.train, data.train_labels, data.class_names, seed).state(chosen.best)
+    model.load_state_dict({**frozen.state_dict(), **state})
+    with torch.inference_mode():
+        if kind.is_linear:
+            read = features.pooled(kind.readout, data.test)
+        else:
+            parts = [data.test[i : i + 32] for i in range(0, len(data.test), 32)]
+            read = torch.cat([model.readout(features.tokens(part), model.config.grid) for part in parts])
+        scores = model.head(read).softmax(dim=-1)
     train, left_out = video_set([data.annotations.records[i] for i in data.train])
     known = frozen.training_data
     assert known is not None
     model.training_data = TrainingData(train, left_out=left_out) | known
-    return model.eval(), scores
+    return model, scores
 
 
 def _find_kinds(heads: Sequence[str] | None) -> list[HeadKind]:
@@ -216,6 +228,17 @@ def _find_kinds(heads: Sequence[str] | None) -> list[HeadKind]:
     if unknown or not names:
         raise RecipeError(f"there is no head {', '.join(map(repr, unknown))}; there are {', '.join(KINDS)}, and all.")
     return [KINDS[name] for name in names]
+
+
+def _check_tokens(kinds: Sequence[HeadKind], features: FeatureCache) -> None:
+    """Raise `RecipeError` if a head needs the tokens and they do not fit the budget."""
+    learnt = [kind.name for kind in kinds if not kind.is_linear]
+    if learnt and not features.has_tokens:
+        needed = show_bytes(features.bytes_pooled + features.bytes_tokens, up=True)
+        raise RecipeError(
+            f"the head {learnt[0]} reads all tokens, and those of {len(features.source.entries)} clips do not fit the"
+            f" cache: allow {needed} (--cache-size), or leave it out."
+        )
 
 
 def _write_lists(train: Annotations, val: Annotations, folder: Path) -> None:

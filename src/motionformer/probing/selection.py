@@ -6,7 +6,7 @@ and its setting are chosen by cross-validation alone; the held-out clips are sco
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from motionformer.probing.heads import HeadKind, Setting
 
 CURVE = (1, 2, 5, 10, 20)
 """Clips per class of the learning curve; all of them come last."""
-_DRAWS = 3
+_DRAWS = 2
 """Subsets of each size in each fold."""
 
 
@@ -115,9 +115,10 @@ class Tried:
     right: Bool[Tensor, " n"]
     """Of every training clip, whether the best setting was right in the fold that held it out."""
     curve: list[CurvePoint]
+    """With all clips; of some heads with fewer too."""
     parameters: int
     cpu_seconds: float
-    """Of the sweep, all folds, and the learning curve."""
+    """Of the sweep in all folds."""
 
     @property
     def correct(self) -> int:
@@ -125,32 +126,37 @@ class Tried:
 
 
 def try_kind(kind: HeadKind, features: FeatureCache, data: Clips, seed: int) -> Tried:
-    """Every setting in every fold at once; then the best one with fewer clips."""
+    """Every setting in every fold."""
     began = time.process_time()
-    solver = kind.solver(features, data.train, data.train_labels, len(data.class_names), seed)
-    settings, folds = kind.settings, (~data.held).float()
-    logits = solver.logits(folds.repeat_interleave(len(settings), dim=0), list(settings) * len(folds))
-    right = _right_where_held(logits, data, len(settings))
+    solver = kind.solver(features, data.train, data.train_labels, data.class_names, seed)
+    right = _right_where_held(solver.logits(~data.held, kind.settings)[:, None], data)[0]
     counts = right.sum(dim=1).tolist()
-    which = max(range(len(settings)), key=lambda i: (counts[i], settings[i].decay))
-    best = settings[which]
-    curve = []
-    sizes = [size for size in CURVE if size < _largest_class(data)] if kind.is_linear else []
-    if sizes:
-        generator = torch.Generator().manual_seed(seed)
-        subsets = [_draw(data, fold, size, generator) for fold in folds for size in sizes for _ in range(_DRAWS)]
-        logits = solver.logits(torch.stack(subsets), [best] * len(subsets))
-        found = _right_where_held(logits, data, len(sizes) * _DRAWS).sum(dim=1).view(len(sizes), _DRAWS).sum(dim=1)
-        total = _DRAWS * data.num_crossed
-        curve = [CurvePoint(float(size), int(c), total) for size, c in zip(sizes, found.tolist(), strict=True)]
-    mean = float(folds.sum(dim=1).mean()) / len(data.class_names)
-    curve.append(CurvePoint(mean, counts[which], data.num_crossed))
+    which = _best(kind.settings, counts)
+    mean = float((~data.held).sum(dim=1).float().mean()) / len(data.class_names)
+    curve = [CurvePoint(mean, counts[which], data.num_crossed)]
+    sweep = list(zip(kind.settings, counts, strict=True))
     seconds = time.process_time() - began
-    return Tried(kind, list(zip(settings, counts, strict=True)), best, right[which], curve, solver.parameters, seconds)
+    return Tried(kind, sweep, kind.settings[which], right[which], curve, solver.parameters, seconds)
+
+
+def add_curve(tried: Tried, features: FeatureCache, data: Clips, seed: int) -> Tried:
+    """With fewer clips of each class, cross-validated; of a linear head, each size with the one of three settings that
+    suits it. Heads that learn have no curve: it would take as long as everything else."""
+    if not tried.kind.is_linear:
+        return tried
+    solver = tried.kind.solver(features, data.train, data.train_labels, data.class_names, seed)
+    settings, generator = tried.kind.settings[1::2], torch.Generator().manual_seed(seed)
+    points = []
+    for size in [size for size in CURVE if size < _largest_class(data)]:
+        subsets = [_draw(data, ~held, size, generator) for held in data.held for _ in range(_DRAWS)]
+        logits = solver.logits(torch.stack(subsets), settings).unflatten(0, (-1, _DRAWS))
+        found = _right_where_held(logits, data).sum(dim=(0, 2)).tolist()
+        points.append(CurvePoint(float(size), max(found), _DRAWS * data.num_crossed))
+    return replace(tried, curve=[*points, *tried.curve])
 
 
 def extrapolate(points: Sequence[CurvePoint], factors: Sequence[float] = (2.0, 4.0)) -> dict[str, float] | None:
-    """What more clips would bring, if errors go on to fall as a power of their number.
+    """What more clips would bring, if errors keep falling as a power of their number.
 
     The power is fitted to the curve from 2 clips per class on; the last point, all clips, is what is extended.
 
@@ -169,10 +175,15 @@ def extrapolate(points: Sequence[CurvePoint], factors: Sequence[float] = (2.0, 4
     return {"exponent": -slope, **{f"x{factor:g}": 1 - errors[-1] * factor**slope for factor in factors}}
 
 
-def _right_where_held(logits: Float[Tensor, "m n k"], data: Clips, repeats: int) -> Bool[Tensor, "repeats n"]:
-    """Fold by fold, `repeats` of each: whether a clip is right in the fold that held it out."""
-    right = (logits.argmax(dim=-1) == data.train_labels).unflatten(0, (-1, repeats))
-    found: Tensor = (right & data.held[:, None]).any(dim=0)
+def _best(settings: Sequence[Setting], counts: Sequence[int]) -> int:
+    """The setting with the most clips right; of equal ones that with the strongest decay."""
+    return max(range(len(settings)), key=lambda i: (counts[i], settings[i].decay))
+
+
+def _right_where_held(logits: Float[Tensor, "folds draws s n k"], data: Clips) -> Bool[Tensor, "draws s n"]:
+    """Whether a clip is right in the fold that held it out."""
+    right = logits.argmax(dim=-1) == data.train_labels
+    found: Tensor = (right & data.held[:, None, None]).any(dim=0)
     return found
 
 
@@ -181,11 +192,11 @@ def _largest_class(data: Clips) -> int:
     return min(int(data.train_labels[~held].bincount().max()) for held in data.held)
 
 
-def _draw(data: Clips, allowed: Float[Tensor, " n"], per_class: int, generator: torch.Generator) -> Float[Tensor, " n"]:
+def _draw(data: Clips, allowed: Bool[Tensor, " n"], per_class: int, generator: torch.Generator) -> Bool[Tensor, " n"]:
     """`per_class` clips of each class among those allowed, or all of a class that has fewer."""
     chosen = torch.zeros_like(allowed)
     order = torch.randperm(len(allowed), generator=generator)
-    order = order[allowed[order] > 0]
+    order = order[allowed[order]]
     for label in range(len(data.class_names)):
-        chosen[order[data.train_labels[order] == label][:per_class]] = 1.0
+        chosen[order[data.train_labels[order] == label][:per_class]] = True
     return chosen

@@ -27,6 +27,8 @@ _MAX_PICKLES = 8
 _PLAIN = ("torch.", "collections.OrderedDict", "numpy.", "_codecs.encode")
 """What weights are pickled with."""
 _WRAPPERS = ("module.", "_orig_mod.", "backbone.", "model.")
+_WHOLE = _WRAPPERS[:2]
+"""Those around everything: a tensor outside stays, to be accounted for. Beside the others there are heads."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,8 @@ def _strip_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     for wrapper in _WRAPPERS:
         inside = {name[len(wrapper) :]: value for name, value in tensors.items() if name.startswith(wrapper)}
         if len(inside) * 2 > len(tensors):
+            if wrapper in _WHOLE:
+                inside |= {name: value for name, value in tensors.items() if not name.startswith(wrapper)}
             return _strip_wrappers(inside)
     return tensors
 
