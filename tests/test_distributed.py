@@ -120,7 +120,8 @@ def _take_from_two_queues(folder: Path) -> tuple[int, list[int], list[int]]:
 def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
     found = dict(run_two_ranks(_be_asked_to_stop, tmp_path))
     assert found.keys() == {0, 1}
-    assert all(taken < 1000 and before is False and after is True for taken, before, after in found.values())
+    assert sum(taken for taken, _, _ in found.values()) < 900, "neither came to the end"
+    assert [(before, after) for _, before, after in found.values()] == [(False, True), (False, True)]
 
 
 def _be_asked_to_stop(folder: Path) -> tuple[int, tuple[int, bool, bool]]:
