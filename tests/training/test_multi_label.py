@@ -352,12 +352,12 @@ def test_a_head_that_chooses_one_class_is_not_taken_over(videos: Path, trained: 
 
 
 def test_results_of_the_models_of_before_keep_their_fingerprint() -> None:
-    """Results written before there was a choice of scoring and readout can be gone on with."""
+    """Results written before there was a choice of scoring and readout can be resumed."""
     import hashlib
 
     model = create_model("motionformer-tiny")
     apart = {"input", "labels", "source", "chunk_size", "recompute", "checkpointing", "scoring", "readout"}
-    apart |= {"drop_path_time", "activation", "norm_eps"}
+    apart |= {"drop_path_time", "activation", "norm_eps", "rotary", "readout_depth", "readout_positions"}
     values = model.config.to_dict()
     values["attend"] = values.pop("kernel")  # its name in 0.1
     kept = {key: value for key, value in values.items() if key not in apart}
